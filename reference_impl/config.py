@@ -1,0 +1,125 @@
+"""The configuration of a Llama: frozen, validated, with the field names of Hugging Face's config.json."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+# Each frequency rule and exactly the fields it takes besides rope_theta.
+ROPE_FIELDS: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}
+ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rope:
+    """How fast each pair of a head turns with the position.
+
+    Args:
+        rope_theta: base θ of the geometric series of frequencies.
+        rope_type: "default", "linear" or "llama3".
+        factor: by how much slow pairs are slowed down (linear, llama3).
+        low_freq_factor, high_freq_factor: edges of the smooth band, in turns per original context (llama3).
+        original_max_position_embeddings: original context C0, in tokens (llama3).
+
+    Raises:
+        ValueError: an unknown rope_type, or a field its rule lacks or does not take.
+    """
+
+    rope_theta: float = 10000.0
+    rope_type: str = "default"
+    factor: float | None = None
+    low_freq_factor: float | None = None
+    high_freq_factor: float | None = None
+    original_max_position_embeddings: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rope_type not in ROPE_FIELDS:
+            raise ValueError(
+                f"rope_type is {self.rope_type!r}, expected one of {', '.join(ROPE_FIELDS)}; "
+                "write the rule's name as config.json spells it"
+            )
+        wanted = ROPE_FIELDS[self.rope_type]
+        given = tuple(f.name for f in fields(self)[2:] if getattr(self, f.name) is not None)
+        if set(given) != set(wanted):
+            raise ValueError(
+                f"rope_type {self.rope_type!r} got the fields {sorted(given)}, expected exactly "
+                f"{sorted(wanted)}; missing {sorted(set(wanted) - set(given))}, "
+                f"not taken {sorted(set(given) - set(wanted))}"
+            )
+        for name in ("rope_theta", *wanted):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} is {value!r}, expected a positive number")
+        if self.low_freq_factor is not None and self.low_freq_factor >= (self.high_freq_factor or 0):
+            raise ValueError(
+                f"low_freq_factor is {self.low_freq_factor}, expected less than "
+                f"high_freq_factor {self.high_freq_factor}; they may have been exchanged"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlamaConfig:
+    """The sizes and constants that fix which function a Llama computes.
+
+    Args:
+        vocab_size: V. hidden_size: D. intermediate_size: F. num_hidden_layers: L.
+        num_attention_heads: H query heads. num_key_value_heads: G heads of keys and values, H % G == 0.
+        head_dim: d, even; D / H where not given. It need not be D / H.
+        rms_norm_eps: added to the mean square, inside the root.
+        rope: the frequency rule.
+        max_position_embeddings: longest context, in tokens; the reference allocates nothing by it.
+        tie_word_embeddings: the unembedding is the embedding.
+        hidden_act: activation of the gate.
+        attention_bias, mlp_bias: whether the projections have biases.
+
+    Raises:
+        ValueError: sizes that are not positive, odd d, H not a multiple of G, unknown activation.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int = 0
+    rms_norm_eps: float = 1e-5
+    rope: Rope = Rope()
+    max_position_embeddings: int = 2048
+    tie_word_embeddings: bool = False
+    hidden_act: str = "silu"
+    attention_bias: bool = False
+    mlp_bias: bool = False
+
+    def __post_init__(self) -> None:
+        if self.head_dim == 0:
+            if self.num_attention_heads < 1 or self.hidden_size % self.num_attention_heads:
+                raise ValueError(
+                    f"hidden_size {self.hidden_size} is no multiple of num_attention_heads "
+                    f"{self.num_attention_heads}; give head_dim"
+                )
+            object.__setattr__(self, "head_dim", self.hidden_size // self.num_attention_heads)
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise ValueError(f"{field.name} is {value!r}, expected a whole number of at least 1")
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim is {self.head_dim}, expected an even number: rotation turns pairs")
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_attention_heads {self.num_attention_heads} is no multiple of num_key_value_heads "
+                f"{self.num_key_value_heads}; every kv head must serve the same number of query heads"
+            )
+        if not (math.isfinite(self.rms_norm_eps) and self.rms_norm_eps >= 0):
+            raise ValueError(f"rms_norm_eps is {self.rms_norm_eps!r}, expected a number of at least 0")
+        if self.hidden_act not in ACTIVATIONS:
+            raise ValueError(f"hidden_act is {self.hidden_act!r}, expected one of {', '.join(ACTIVATIONS)}")
+
+    @property
+    def group_size(self) -> int:
+        """H / G: how many query heads share a kv head."""
+        return self.num_attention_heads // self.num_key_value_heads
