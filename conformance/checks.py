@@ -1,0 +1,177 @@
+"""A check: one requirement, asked of an implementation on a covering list of cases and on drawn ones.
+
+The covering list is fixed and chosen for power; it is always judged to its end, so that one failure hides no
+other variant or dtype. Draws come on top and are shrunk by Hypothesis. A check's body must return a verdict:
+a check that asserts nothing cannot be written.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
+
+from conformance.cases import DTYPES, Case
+from conformance.numerics.verdict import Verdict
+from conformance.records import Record, Status
+from conformance.spec import requirement as spec_of
+from conformance.tally import Subject, Tally
+from conformance.variants import Variant, variants
+
+PROFILE_DRAWS = {"quick": 0, "standard": 20, "thorough": 300}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What a run covers.
+
+    Args:
+        variants: architectures.
+        dtypes: names.
+        profile: "quick" (covering lists alone), "standard", "thorough".
+        seed: of the draws.
+        device: where implementations compute.
+        case: judge this one alone.
+    """
+
+    variants: tuple[Variant, ...] = field(default_factory=lambda: tuple(variants()))
+    dtypes: tuple[str, ...] = tuple(DTYPES)
+    profile: str = "standard"
+    seed: int = 0
+    device: str = "cpu"
+    case: Case | None = None
+
+    def smalls(self) -> list[tuple[str, str]]:
+        """(variant, shape) of every small config, the powerful shape of each variant first."""
+        pairs = [(v.name, shape) for v in self.variants for shape in v.small]
+        return sorted(pairs, key=lambda pair: pair[1] != "gqa")
+
+
+Body = Callable[[Subject, Case], "Verdict | list[Verdict]"]
+Cases = Callable[[Selection], Iterable[Case]]
+Draws = Callable[[Selection], "SearchStrategy[Case]"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One requirement as a question with cases.
+
+    Args:
+        requirement: id.
+        title: the body's name, a sentence.
+        path: file of the suite.
+        body: (subject, case) → verdict, or several.
+        cases: the covering list of a selection.
+        draws: a strategy for more, or None.
+    """
+
+    requirement: str
+    title: str
+    path: Path
+    body: Body
+    cases: Cases
+    draws: Draws | None = None
+
+    def run(self, subject: Subject, selection: Selection, *, until_failure: bool = False) -> list[Record]:
+        """Judge an implementation; one record per variant and dtype.
+
+        Args:
+            subject: who.
+            selection: on what.
+            until_failure: stop at the first case that fails; for proofs of power.
+        """
+        tally = Tally(self, subject)
+        wanted = [c for c in self.covering(selection) if c.dtype in selection.dtypes]
+        for case in wanted:
+            outcome = tally.judge(case)
+            if until_failure and outcome.status in {Status.FAIL, Status.ERROR}:
+                return tally.records
+        if self.draws is not None and selection.case is None and not until_failure and wanted:
+            self._explore(tally, selection)
+        if not tally.records:
+            tally.skip("none of the selected variants, dtypes and cases concerns this requirement")
+        return tally.records
+
+    def covering(self, selection: Selection) -> list[Case]:
+        """The cases of the covering list, or the one case asked for if it is of their kind."""
+        cases = list(self.cases(selection))
+        if selection.case is None:
+            return cases
+        return [selection.case] if any(type(c) is type(selection.case) for c in cases) else []
+
+    def _explore(self, tally: Tally, selection: Selection) -> None:
+        draws = PROFILE_DRAWS[selection.profile]
+        if draws == 0 or self.draws is None:
+            return
+
+        @seed(selection.seed)
+        @settings(
+            max_examples=draws,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate, Phase.target, Phase.shrink],
+            suppress_health_check=list(HealthCheck),
+            print_blob=False,
+        )
+        @given(case=self.draws(selection))
+        def probe(case: Case) -> None:
+            outcome = tally.examine(case)
+            if outcome.status in {Status.FAIL, Status.ERROR}:
+                raise Found(outcome)
+            tally.add(outcome)
+
+        try:
+            probe()
+        except Found as found:  # the shrunk one: Hypothesis runs it last
+            tally.add(found.outcome)
+
+
+class Found(Exception):  # noqa: N818 - a signal to the engine that shrinks
+    """A drawn case that does not hold."""
+
+    def __init__(self, outcome: Record) -> None:
+        super().__init__(outcome.case)
+        self.outcome = outcome
+
+
+def check(
+    requirement: str, *, cases: Cases, draws: Draws | None = None
+) -> Callable[[Body], Callable[..., None]]:
+    """Make a pytest test of a body (subject, case) → verdict, run once for each implementation.
+
+    Args:
+        requirement: id of what the body proves; it must stand in the spec.
+        cases: selection → the covering list, the powerful ones first.
+        draws: selection → a strategy for further cases.
+
+    Raises:
+        ValueError: the requirement is not in the spec.
+    """
+    spec_of(requirement)
+
+    def decorate(body: Body) -> Callable[..., None]:
+        item = Check(
+            requirement=requirement,
+            title=body.__name__,
+            path=Path(inspect.getfile(body)),
+            body=body,
+            cases=cases,
+            draws=draws,
+        )
+
+        # The fixtures come from conformance.plugin.
+        def test(subject: Subject, selection: Selection, keep_records: Any) -> None:
+            keep_records(item.run(subject, selection))
+
+        test.__name__ = test.__qualname__ = body.__name__
+        test.__module__ = body.__module__
+        test.__doc__ = body.__doc__
+        test.check = item  # type: ignore[attr-defined]
+        return test
+
+    return decorate

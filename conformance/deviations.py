@@ -1,0 +1,156 @@
+"""Known, explained disagreements of released libraries: expected, shown first among the passes, never hidden.
+
+Nothing is excused in code. A deviation names requirement, implementation, variant, dtype, the versions it was
+seen in, and the reason; one that no longer shows is an unexpected pass, and one that fits nothing is stale.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import Version
+
+from conformance.records import Record, Status
+
+FIELDS = {"requirement", "implementation", "variant", "dtype", "versions", "reason"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deviation:
+    """One entry of a deviations file.
+
+    Args:
+        requirement, implementation: exact names.
+        variant, dtype: names or shell patterns ("*").
+        versions: distribution → version specifier, such as {"litgpt": ">=0.5.13,<0.6"}; all must hold.
+        reason: who is right, and why.
+        source: file the entry stands in.
+    """
+
+    requirement: str
+    implementation: str
+    variant: str
+    dtype: str
+    versions: dict[str, str]
+    reason: str
+    source: str = ""
+
+    def fits(self, record: Record) -> bool:
+        """Whether it speaks of this record."""
+        return (
+            record.requirement == self.requirement
+            and record.implementation == self.implementation
+            and fnmatch.fnmatchcase(record.variant, self.variant)
+            and fnmatch.fnmatchcase(record.dtype, self.dtype)
+        )
+
+    def applies(self, versions: dict[str, str]) -> bool:
+        """Whether the installed versions are the ones it was seen in."""
+        return all(
+            name in versions and SpecifierSet(spec).contains(Version(versions[name]), prereleases=True)
+            for name, spec in self.versions.items()
+        )
+
+
+def read_deviations(path: Path | None = None) -> list[Deviation]:
+    """The project's own deviations, and those of a user's file on top.
+
+    Raises:
+        ValueError: the file is no TOML, an entry lacks a field or has an unknown one, or a version specifier
+            is malformed; names the file and the entry.
+    """
+    own = files("conformance").joinpath("deviations.toml")
+    found = _parse(own.read_text(encoding="utf-8"), "conformance/deviations.toml")
+    if path is not None:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ValueError(f"cannot read the deviations file {path}: {error.strerror}") from error
+        found += _parse(text, str(path))
+    return found
+
+
+def _parse(text: str, source: str) -> list[Deviation]:
+    try:
+        entries = tomllib.loads(text).get("deviation", [])
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{source} is no TOML: {error}") from error
+    found = []
+    for number, entry in enumerate(entries, start=1):
+        if set(entry) != FIELDS:
+            raise ValueError(
+                f"{source}, deviation {number}: fields {sorted(entry)}, expected exactly {sorted(FIELDS)}"
+            )
+        try:
+            for spec in entry["versions"].values():
+                SpecifierSet(spec)
+        except InvalidSpecifier as error:
+            raise ValueError(f"{source}, deviation {number}: {error}") from error
+        found.append(Deviation(**entry, source=source))
+    return found
+
+
+def apply(records: Sequence[Record], deviations: Sequence[Deviation], versions: dict[str, str]) -> list[Record]:
+    """Records with what is known taken into account.
+
+    A failure that an entry explains becomes a deviation; a pass it explains becomes an unexpected pass.
+    """
+    return [_apply(record, deviations, versions) for record in records]
+
+
+def _apply(record: Record, deviations: Sequence[Deviation], versions: dict[str, str]) -> Record:
+    for deviation in deviations:
+        if not deviation.fits(record) or not deviation.applies(versions):
+            continue
+        if record.status in {Status.FAIL, Status.ERROR}:
+            reason = f"{deviation.reason} [{record.reason}]" if record.reason else deviation.reason
+            return replace(record, status=Status.DEVIATION, reason=reason)
+        if record.status is Status.PASS:
+            reason = f"listed in {deviation.source} as a deviation, but it holds; remove the entry"
+            return replace(record, status=Status.UNEXPECTED_PASS, reason=reason)
+    return record
+
+
+def stale(
+    records: Sequence[Record], deviations: Sequence[Deviation], versions: dict[str, str]
+) -> list[Deviation]:
+    """Entries whose requirement and implementation were judged, but that fit none of the records."""
+    judged = {(r.requirement, r.implementation) for r in records if r.status is not Status.SKIPPED}
+    return [
+        d
+        for d in deviations
+        if d.applies(versions)
+        and (d.requirement, d.implementation) in judged
+        and not any(d.fits(r) for r in records)
+    ]
+
+
+def draft(records: Sequence[Record], versions: dict[str, str]) -> str:
+    """A deviations file for the failures of a run, to be completed by hand: the reason is the point of it."""
+    blocks = [
+        "\n".join(
+            [
+                "[[deviation]]",
+                f'requirement = "{r.requirement}"',
+                f'implementation = "{r.implementation}"',
+                f'variant = "{r.variant}"',
+                f'dtype = "{r.dtype}"',
+                "versions = { "
+                + ", ".join(f'{n} = "=={v}"' for n, v in sorted(versions.items()) if n in _LIBRARIES)
+                + " }",
+                'reason = "TODO: who is right, and why"',
+            ]
+        )
+        for r in records
+        if r.status in {Status.FAIL, Status.ERROR}
+    ]
+    return "\n\n".join(blocks) + "\n" if blocks else ""
+
+
+_LIBRARIES = {"torch", "transformers", "litgpt"}

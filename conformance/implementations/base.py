@@ -1,0 +1,144 @@
+"""What an implementation is: a set of capabilities, each a method; not overridden means not offered.
+
+Shape suffixes: B batch, T tokens, S keys, D hidden, H query heads, G kv heads, d head width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from reference_impl import LlamaConfig
+
+OP_CAPABILITIES = ("rms_norm", "silu_mul", "rope_tables", "apply_rope", "attention_core")
+MODEL_CAPABILITIES = ("logits", "cache", "attention_module", "mlp", "block", "taps", "state_dict")
+
+
+class Unsupported(Exception):  # noqa: N818 - not an error: an answer
+    """The implementation does not offer a capability, or not for this config; says why."""
+
+
+def not_offered(capability: str) -> Unsupported:
+    """The answer of every method that is not overridden."""
+    return Unsupported(f"does not offer {capability}")
+
+
+class Model:
+    """One built model of an implementation: a config and its weights, in the weights' dtype, in eval mode.
+
+    Built models are reused between cases, so no method may leave anything behind that another call sees:
+    what a step needs to remember lives in the cache object it is given.
+    """
+
+    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Logits [B, T, V] of a full causal forward pass, in the model's dtype.
+
+        Args:
+            tokens_BT: token ids, int64.
+            positions: [T] or [B, T] position ids; 0 … T−1 where None.
+        """
+        raise not_offered("logits")
+
+    def new_cache(self, batch: int, capacity: int) -> Any:
+        """The implementation's own empty KV cache for up to capacity tokens."""
+        raise not_offered("cache")
+
+    def step(self, tokens_BT: Tensor, cache: Any) -> Tensor:
+        """Logits [B, T, V] of the next T tokens, which are added to the cache; T = 1 is a decode step."""
+        raise not_offered("cache")
+
+    def attention_module(self, x_BTD: Tensor, positions: Tensor, layer: int) -> Tensor:
+        """Causal self-attention of a layer, projections included, on the normed input; [B, T, D].
+
+        Args:
+            x_BTD: what the layer's first norm would give.
+            positions: [T] position ids.
+            layer: index.
+        """
+        raise not_offered("attention_module")
+
+    def mlp(self, x_BTD: Tensor, layer: int) -> Tensor:
+        """Gated feed-forward network of a layer on the normed input; [B, T, D]."""
+        raise not_offered("mlp")
+
+    def block(self, x_BTD: Tensor, positions: Tensor, layer: int) -> Tensor:
+        """A whole layer on the residual stream; [B, T, D]."""
+        raise not_offered("block")
+
+    def taps(self, tokens_BT: Tensor) -> dict[str, Tensor]:
+        """Named intermediates of a full forward pass, by the reference's names (reference_impl/block.py).
+
+        "embedding", "layers.{i}.{attn_norm, q, k, v, q_rot, k_rot, attention, attn_out, attn_residual,
+        mlp_norm, gate, up, gated, mlp_out, mlp_residual}", "final_norm", "logits"; q, k, v, q_rot and k_rot
+        are [B, heads, T, d], attention is [B, T, H·d]. What cannot be seen is left out.
+        """
+        raise not_offered("taps")
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The weights it computes with, mapped back to canonical (Hugging Face) names."""
+        raise not_offered("state_dict")
+
+
+class Implementation:
+    """Something that computes a Llama, or parts of one.
+
+    Class attributes:
+        name: as --impl and the records spell it.
+        packages: distributions whose versions belong into the record of a run.
+        module: the importable module that must be installed, or "" where nothing is needed.
+    """
+
+    name: ClassVar[str] | str = ""
+    packages: ClassVar[tuple[str, ...]] = ()
+    module: ClassVar[str] = ""
+
+    def build(self, config: LlamaConfig, weights: Mapping[str, Tensor]) -> Model:
+        """A model of the canonical config with the canonical weights, in their dtype and on their device.
+
+        Args:
+            config: canonical config.
+            weights: Hugging Face names; lm_head.weight is absent where the config ties it. Not mutated, and
+                not aliased by anything that may be written to.
+
+        Raises:
+            Unsupported: the library cannot express this config.
+            Exception: a missing, unexpected or misshapen tensor; the message names it.
+        """
+        raise not_offered("logits")
+
+    def own_name(self, canonical: str) -> str:
+        """What a tensor is called in the implementation's own messages."""
+        return canonical
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """RMSNorm of x [..., n] with weight [n], both of one dtype."""
+        raise not_offered("rms_norm")
+
+    def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+        """silu(gate) ⊙ up, both [..., F]."""
+        raise not_offered("silu_mul")
+
+    def rope_tables(self, config: LlamaConfig, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin, float32, [T, d] (half tables repeated) or [T, d/2], at positions [T]."""
+        raise not_offered("rope_tables")
+
+    def apply_rope(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotate q [B, H, T, d] and k [B, G, T, d] by half-split pairs, with tables [T, d] of their dtype."""
+        raise not_offered("apply_rope")
+
+    def attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
+        """Attention [B, H, T, d] of q [B, H, T, d] on k, v [B, G, S, d].
+
+        Args:
+            q, k, v: rotated queries and keys, values.
+            mask: [T, S] bool, True = attend.
+            scale: of the scores.
+        """
+        raise not_offered("attention_core")
+
+    def capabilities(self) -> tuple[str, ...]:
+        """The op capabilities it overrides, and "logits" where it builds models."""
+        own = [c for c in OP_CAPABILITIES if getattr(type(self), c) is not getattr(Implementation, c)]
+        return (*own, *(["logits"] if type(self).build is not Implementation.build else []))

@@ -1,0 +1,186 @@
+"""How the reference answers each question, at any setting: as oracle, or as a yardstick.
+
+An answer at order > 0 is computed on jointly permuted inputs and brought back: the same function, its sums
+taken in another order.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from conformance.cases import AttentionCase, Case, GateCase, ModelCase, NormCase, RotateCase, TableCase
+from conformance.numerics.settings import Setting
+from conformance.weights import hidden_order, permute_jointly
+from reference_impl import Llama
+from reference_impl.attention import causal_mask
+from reference_impl.ops import scale
+from reference_impl.rope import inv_freq, tables
+
+
+def shuffle(width: int, order: int) -> Tensor:
+    """The order in which a row of that width is summed."""
+    if order == 0:
+        return torch.arange(width)
+    return torch.randperm(width, generator=torch.Generator().manual_seed(order))
+
+
+def rms_norm(case: Case, setting: Setting) -> Tensor:
+    """w · x / sqrt(mean(x²) + eps); [rows, n]."""
+    case = cast(NormCase, case)
+    x, weight = (t.to(setting.dtype) for t in case.inputs())
+    order = shuffle(case.n, setting.order)
+    y = torch.empty_like(x)
+    y[:, order] = setting.ops.rms_norm(x[:, order], weight[order], case.eps)
+    return y
+
+
+def silu_mul(case: Case, setting: Setting) -> Tensor:
+    """silu(gate) ⊙ up; [rows, width]."""
+    gate, up = (t.to(setting.dtype) for t in cast(GateCase, case).inputs())
+    return setting.ops.gated(gate, up, "silu", setting.ops)
+
+
+def rope_tables(case: Case, setting: Setting) -> Tensor:
+    """cos, then sin, of half width; [2, T, d/2]."""
+    case = cast(TableCase, case)
+    angle_dtype = torch.float32 if setting.angles == "contract" else setting.dtype
+    frequencies = setting.ops.inv_freq(case.config.rope, case.config.head_dim, angle_dtype)
+    return torch.stack(setting.ops.tables(frequencies, case.positions(), setting.dtype))
+
+
+def tables_of(case: RotateCase, setting: Setting, shift: int = 0) -> tuple[Tensor, Tensor]:
+    """cos and sin [T, d/2] for a rotation; contract tables are rounded to the case's dtype first."""
+    exact = setting.angles == "exact"
+    angle_dtype = setting.dtype if exact else torch.float32
+    frequencies = inv_freq(case.config.rope, case.head_dim, angle_dtype)
+    dtype = setting.dtype if exact else case.torch_dtype
+    cos, sin = setting.ops.tables(frequencies, case.positions() + shift, dtype)
+    return cos.to(setting.dtype), sin.to(setting.dtype)
+
+
+def apply_rope(case: Case, setting: Setting) -> Tensor:
+    """Rotated q, then k, along the heads; [B, H + G, T, d]."""
+    case = cast(RotateCase, case)
+    q, k = (t.to(setting.dtype) for t in case.inputs())
+    return torch.cat(setting.ops.apply_rope(q, k, *tables_of(case, setting)), dim=1)
+
+
+def contract_tables(case: RotateCase, shift: int = 0) -> tuple[Tensor, Tensor]:
+    """cos and sin [T, d/2], float32, for implementations that offer no tables of their own."""
+    positions = case.positions() + shift
+    return tables(inv_freq(case.config.rope, case.head_dim), positions, torch.float32)
+
+
+def unrotated(case: Case, setting: Setting) -> Tensor:
+    """q, then k, as they are; [B, H + G, T, d]."""
+    return torch.cat([t.to(setting.dtype) for t in cast(RotateCase, case).inputs()], dim=1)
+
+
+def rotated_scores(case: Case, setting: Setting) -> Tensor:
+    """Scores of every rotated query with every rotated key of its group; [B, H, T, T].
+
+    Exact angles need no shift: the scores depend on the distance alone. At contract angles the shift is
+    made, so that the budget knows how far the rounding of large angles takes them apart.
+    """
+    case = cast(RotateCase, case)
+    q, k = (t.to(setting.dtype) for t in case.inputs())
+    shift = 0 if setting.angles == "exact" else case.shift
+    return scores(*setting.ops.apply_rope(q, k, *tables_of(case, setting, shift)))
+
+
+def pair_norms(case: Case, setting: Setting) -> Tensor:
+    """Length of every rotated pair of q, then k; [B, H + G, T, d/2]."""
+    return pairs(apply_rope(case, setting))
+
+
+def pairs(x: Tensor) -> Tensor:
+    """Length of the half-split pairs of [..., d], in float32 at least, rounded back; [..., d/2]."""
+    a, b = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
+    return torch.hypot(a, b).to(x.dtype)
+
+
+def scores(q: Tensor, k: Tensor) -> Tensor:
+    """q · kᵀ per query head, summed in float32 at least; [B, H, T, T] in q's dtype."""
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+    wide = torch.promote_types(q.dtype, torch.float32)
+    return (q.to(wide) @ k.to(wide).transpose(-2, -1)).to(q.dtype)
+
+
+def causal(case: AttentionCase) -> Tensor:
+    """The mask [T, S] of a case, bottom-right."""
+    return causal_mask(case.tokens, case.keys)
+
+
+def attention_core(case: Case, setting: Setting) -> Tensor:
+    """Attention of rotated q on k and v, causal bottom-right; [B, H, T, d]."""
+    case = cast(AttentionCase, case)
+    q, k, v = (t.to(setting.dtype) for t in case.inputs())
+    keys, width = shuffle(case.keys, setting.order), shuffle(case.head_dim, setting.order)
+    mask = causal(case)[:, keys]
+    return setting.ops.attention(
+        q[..., width], k[:, :, keys][..., width], v[:, :, keys], mask, scale(case.head_dim), setting.ops
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _model(bare: ModelCase, setting: Setting) -> Llama:
+    weights = bare.weights()
+    if setting.order:
+        weights = permute_jointly(bare.config, weights, setting.order)
+    return Llama(bare.config, weights, ops=setting.ops, dtype=setting.dtype, angles=setting.angles)
+
+
+def model_of(case: ModelCase, setting: Setting) -> Llama:
+    """The reference model of a case at a setting; shared between cases on the same weights."""
+    twin = case.twin
+    bare = ModelCase(
+        dtype=case.dtype, seed=case.seed, variant=twin.variant, shape=twin.shape, regime=case.regime
+    )
+    return _model(bare, setting)
+
+
+def logits(case: Case, setting: Setting) -> Tensor:
+    """Logits of a full forward pass; [B, T, V]."""
+    case = cast(ModelCase, case)
+    return model_of(case, setting)(case.token_ids())
+
+
+# By how much the positions of a whole module are shifted; the small configs allow for it.
+SHIFT = 57
+
+
+def _layer(case: ModelCase, setting: Setting, part: str, shift: int = 0) -> Tensor:
+    """One part of one layer on case.hidden(); [B, T, D], brought back to the order as written."""
+    model = model_of(case, setting)
+    order = hidden_order(case.config, setting.order) if setting.order else torch.arange(case.config.hidden_size)
+    x = case.hidden().to(setting.dtype)[..., order]
+    positions = torch.arange(case.tokens) + shift
+    step = model.step(case.layer, positions, causal_mask(case.tokens, case.tokens))
+    y = torch.empty_like(x)
+    y[..., order] = getattr(setting.ops, part)(x, model.layers[case.layer], step)
+    return y
+
+
+def attention_module(case: Case, setting: Setting) -> Tensor:
+    """Attention of a layer with its projections; [B, T, D]."""
+    return _layer(cast(ModelCase, case), setting, "attention_module")
+
+
+def shifted_attention_module(case: Case, setting: Setting) -> Tensor:
+    """The same with all positions SHIFT further on; with exact angles no shift is needed (see rotated_scores)."""
+    shift = 0 if setting.angles == "exact" else SHIFT
+    return _layer(cast(ModelCase, case), setting, "attention_module", shift)
+
+
+def mlp(case: Case, setting: Setting) -> Tensor:
+    """Feed-forward network of a layer; [B, T, D]."""
+    return _layer(cast(ModelCase, case), setting, "mlp")
+
+
+def block(case: Case, setting: Setting) -> Tensor:
+    """A whole layer; [B, T, D]."""
+    return _layer(cast(ModelCase, case), setting, "block")

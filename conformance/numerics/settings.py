@@ -1,0 +1,56 @@
+"""How the reference is run when it answers: as oracle, or as one of the accepted yardsticks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from reference_impl import Ops
+from reference_impl.attention import attention
+from reference_impl.model import Angles
+from reference_impl.norm import rms_norm_weight_then_cast, statistic_dtype
+
+# Reduction orders tried: the order as written, and three joint permutations of hidden and intermediate indices.
+ORDERS = (0, 1, 2, 3)
+
+
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, ops: Ops) -> Tensor:
+    """Attention whose scores and weights stay in float32 for 16-bit inputs, as fused kernels keep them."""
+    wide = statistic_dtype(q.dtype)
+    return attention(q.to(wide), k.to(wide), v.to(wide), mask, scale, ops).to(q.dtype)
+
+
+# The two sets of conventions that released implementations follow. They differ in 16-bit alone.
+CAST_THEN_WEIGHT = Ops()
+WEIGHT_THEN_CAST = replace(Ops(), rms_norm=rms_norm_weight_then_cast, attention=fused_attention)
+CONVENTIONS = {"cast-then-weight": CAST_THEN_WEIGHT, "weight-then-cast": WEIGHT_THEN_CAST}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One way to run the reference.
+
+    Args:
+        dtype: what it computes in.
+        ops: the conventions.
+        order: 0 for the order as written, else the seed of a joint permutation (the same function, other
+            roundings).
+        angles: "contract" or "exact".
+    """
+
+    dtype: torch.dtype
+    ops: Ops = CAST_THEN_WEIGHT
+    order: int = 0
+    angles: Angles = "contract"
+
+
+ORACLE = Setting(dtype=torch.float64)
+EXACT_ORACLE = Setting(dtype=torch.float64, angles="exact")
+
+
+def yardsticks(dtype: torch.dtype, orders: tuple[int, ...] = ORDERS) -> list[Setting]:
+    """Every accepted way to compute in a dtype."""
+    conventions = [CAST_THEN_WEIGHT] if dtype == torch.float32 else list(CONVENTIONS.values())
+    return [Setting(dtype=dtype, ops=ops, order=order) for ops in conventions for order in orders]

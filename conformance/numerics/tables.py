@@ -1,0 +1,104 @@
+"""The verdict on cos/sin tables: frequencies in ulp, entries against the contract angles.
+
+A table is compared neither with a pasted tolerance nor with exact angles: at position 8192 a right float32
+table is 6e-4 away from them, at 131072 9e-3.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from conformance.cases import TableCase
+from conformance.numerics import answers
+from conformance.numerics.settings import ORACLE, Setting
+from conformance.numerics.verdict import Verdict, malformed, oracle_of
+from reference_impl.rope import inv_freq
+
+# A float64-rounded inv_freq is 1 ulp from the float32 chain, an exp() form 4 to 6, a bf16-rounded one thousands.
+INV_FREQ_ULP = 8.0
+
+
+def half_width(table: Tensor, head_dim: int) -> Tensor:
+    """A table [T, d/2]; one of width d must repeat its half.
+
+    Raises:
+        ValueError: another width, or the two halves differ.
+    """
+    half = head_dim // 2
+    if table.shape[-1] == half:
+        return table
+    if table.shape[-1] != head_dim:
+        raise ValueError(f"table has width {table.shape[-1]}, expected {half} or {head_dim}")
+    if not torch.equal(table[..., :half], table[..., half:]):
+        raise ValueError("the two halves of the table differ, expected the second to repeat the first")
+    return table[..., :half]
+
+
+def frequencies_at_one(cos: Tensor, sin: Tensor) -> Tensor:
+    """inv_freq [P] read back from the tables' row of position 1, in float64; every angle there is below π."""
+    return torch.atan2(sin.to(torch.float64), cos.to(torch.float64)).flatten()
+
+
+def judge_inv_freq(cos: Tensor, sin: Tensor, case: TableCase) -> Verdict:
+    """Whether the frequencies behind the tables' row of position 1 are the float32 chain's, within 8 ulp.
+
+    Args:
+        cos, sin: [1, d/2] or [1, d], float32.
+        case: whose frequencies.
+    """
+    config = case.config
+    want = inv_freq(config.rope, config.head_dim)
+    got = frequencies_at_one(half_width(cos, config.head_dim), half_width(sin, config.head_dim))
+    ulp = torch.nextafter(want, torch.tensor(torch.inf)).to(torch.float64) - want.to(torch.float64)
+    error = (got - want.to(torch.float64)).abs() / ulp
+    if not bool(error.isfinite().all()):
+        return Verdict(passed=False, measure="finite", reason="the table has non-finite entries at position 1")
+    worst = int(error.argmax())
+    headroom = float(error[worst]) / INV_FREQ_ULP
+    return Verdict(
+        passed=headroom <= 1,
+        measure="inv_freq, ulp",
+        error=float(error[worst]),
+        budget=INV_FREQ_ULP,
+        headroom=headroom,
+        coordinate=(worst,),
+        reason="" if headroom <= 1 else f"pair {worst} turns by {float(got[worst]):.9g} a position, "
+        f"expected {float(want[worst]):.9g}",
+    )
+
+
+def judge_tables(cos: Tensor, sin: Tensor, at_one: tuple[Tensor, Tensor], case: TableCase) -> Verdict:
+    """Whether cos and sin are those of the float32 product position · inv_freq.
+
+    The budget of an entry is 2 ulp of one (cos and sin are bounded by it), and position · |Δinv_freq| for the
+    frequency the implementation itself uses, which judge_inv_freq bounds.
+
+    Args:
+        cos, sin: [T, d/2] or [T, d], float32, at case.positions().
+        at_one: the tables' row of position 1.
+        case: which tables.
+    """
+    config = case.config
+    got = torch.stack([half_width(t, config.head_dim) for t in (cos, sin)])
+    want = oracle_of(answers.rope_tables, case, ORACLE)
+    wrong = malformed(got, want, torch.float32)
+    if wrong is not None:
+        return wrong
+    rows = [half_width(t, config.head_dim) for t in at_one]
+    drift = (frequencies_at_one(*rows) - inv_freq(config.rope, config.head_dim).to(torch.float64)).abs()
+    ulp = torch.finfo(torch.float32).eps
+    budget = 2 * ulp + case.positions().to(torch.float64)[:, None] * drift
+    ratio = (got.to(torch.float64) - want).abs() / budget
+    at = torch.unravel_index(ratio.argmax(), ratio.shape)
+    contract = torch.equal(got, answers.rope_tables(case, Setting(dtype=torch.float32)))
+    allowed = float(budget.expand_as(ratio)[at])
+    return Verdict(
+        passed=float(ratio[at]) <= 1,
+        measure="table entry",
+        error=float(ratio[at]) * allowed,
+        budget=allowed,
+        headroom=float(ratio[at]),
+        coordinate=tuple(int(i) for i in at),
+        facts={"identical to the float32 chain to the bit": "yes" if contract else "no"},
+    )

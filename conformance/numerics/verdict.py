@@ -1,0 +1,142 @@
+"""The verdict: is the error within what rounding explains?
+
+budget = K · yardstick + floor. The yardstick is the error that the reference itself makes in the same dtype,
+the worst over the accepted conventions and reduction orders, on this very case: no tolerance is pasted.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from conformance.cases import Case
+from conformance.numerics.measures import MEASURES, first_dishonest, measure
+from conformance.numerics.settings import ORACLE, Setting, yardsticks
+
+# The one constant of the tolerance model; measured, see docs/adr/0002-tolerance-model.md.
+K = 4.0
+
+Answer = Callable[[Case, Setting], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a judgement says.
+
+    Args:
+        passed: whether the error is within the budget.
+        measure: name of the worst measure, or of the law that was tested.
+        error, budget, headroom: of the worst measure; headroom = error / budget, None where nothing could be
+            measured.
+        coordinate: index of the worst row or element.
+        reason: why it failed, in words; "" where the numbers say it all.
+        facts: what was seen but not judged.
+    """
+
+    passed: bool
+    measure: str
+    error: float | None = None
+    budget: float | None = None
+    headroom: float | None = None
+    coordinate: tuple[int, ...] = ()
+    reason: str = ""
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+def floors(dtype: torch.dtype, width: int) -> dict[str, float]:
+    """What even a perfect implementation may be off by: 2 ulp of the row's scale, 2u/sqrt(n) for the gain.
+
+    Args:
+        dtype: of the result.
+        width: n, length of a row.
+    """
+    ulp = torch.finfo(dtype).eps
+    return dict(zip(MEASURES, (2 * ulp, 2 * ulp, ulp / math.sqrt(width)), strict=True))
+
+
+@functools.lru_cache(maxsize=512)
+def oracle_of(answer: Answer, case: Hashable, setting: Setting = ORACLE) -> Tensor:
+    """The oracle's answer to a case, computed once."""
+    assert isinstance(case, Case)
+    return answer(case, setting)
+
+
+@functools.lru_cache(maxsize=4096)
+def budgets_of(answer: Answer, case: Hashable, oracle_setting: Setting = ORACLE) -> dict[str, float]:
+    """The budget of each measure for a case: K · the worst yardstick + floor."""
+    assert isinstance(case, Case)
+    dtype = case.torch_dtype
+    oracle = oracle_of(answer, case, oracle_setting)
+    worst = dict.fromkeys(MEASURES, 0.0)
+    for setting in yardsticks(dtype):
+        errors = measure(answer(case, setting), oracle, dtype)
+        worst = {name: max(worst[name], errors.values[name]) for name in MEASURES}
+    floor = floors(dtype, oracle.shape[-1])
+    return {name: K * worst[name] + floor[name] for name in MEASURES}
+
+
+def judge(actual: Tensor, answer: Answer, case: Case, oracle: Setting = ORACLE) -> Verdict:
+    """Compare an implementation's answer with the oracle's, against the budget of the case.
+
+    Args:
+        actual: what the implementation gave.
+        answer: how the reference answers the same question.
+        case: the question.
+        oracle: the setting that is right; contract angles unless a law is proved with exact ones.
+
+    Returns:
+        The verdict on the worst of the three measures.
+    """
+    want = oracle_of(answer, case.question, oracle)
+    wrong = malformed(actual, want, case.torch_dtype)
+    if wrong is not None:
+        return wrong
+    return compare(actual, want, case.torch_dtype, budgets_of(answer, case.question, oracle))
+
+
+def malformed(actual: Tensor, want: Tensor, dtype: torch.dtype) -> Verdict | None:
+    """The verdict on a wrong shape, a wrong dtype or a dishonest non-finite number; None if all is well."""
+    if tuple(actual.shape) != tuple(want.shape):
+        reason = f"shape is {list(actual.shape)}, expected {list(want.shape)}"
+        return Verdict(passed=False, measure="shape", reason=reason)
+    if actual.dtype != dtype:
+        reason = f"dtype is {actual.dtype}, expected {dtype}: the weights and inputs were {dtype}"
+        return Verdict(passed=False, measure="dtype", reason=reason)
+    at = first_dishonest(actual.detach().cpu(), want, dtype)
+    if at is not None:
+        value = float(actual[at])
+        reason = f"{value} where the oracle has {float(want[at]):.6g}, which {dtype} can hold"
+        return Verdict(passed=False, measure="finite", coordinate=at, reason=reason)
+    return None
+
+
+def compare(actual: Tensor, want: Tensor, dtype: torch.dtype, budgets: dict[str, float]) -> Verdict:
+    """The verdict on a well-formed answer, by the measure with the least headroom left."""
+    errors = measure(actual.detach().cpu(), want, dtype)
+    headroom = {name: errors.values[name] / budgets[name] for name in MEASURES}
+    worst = max(MEASURES, key=lambda name: headroom[name])
+    return Verdict(
+        passed=headroom[worst] <= 1,
+        measure=worst,
+        error=errors.values[worst],
+        budget=budgets[worst],
+        headroom=headroom[worst],
+        coordinate=errors.coordinates[worst],
+    )
+
+
+def exact(passed: bool, measure: str, reason: str, coordinate: tuple[int, ...] = ()) -> Verdict:
+    """The verdict of a check that has no tolerance: a law to the bit, an error that must be raised."""
+    return Verdict(
+        passed=passed, measure=measure, reason="" if passed else reason, coordinate=() if passed else coordinate
+    )
+
+
+def worst_of(*verdicts: Verdict) -> Verdict:
+    """The one that matters most: a failure first, then the least room."""
+    return max(verdicts, key=lambda v: (not v.passed, math.inf if v.headroom is None and not v.passed else v.headroom or 0.0))

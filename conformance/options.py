@@ -1,0 +1,99 @@
+"""Options to a run: every name is looked up, and a wrong one is answered with those that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from conformance import builtin_variants as _builtin_variants  # noqa: F401 - registers them
+from conformance.cases import DTYPES, ModelCase, parse_case
+from conformance.checks import PROFILE_DRAWS, Selection
+from conformance.deviations import read_deviations
+from conformance.implementations import registry
+from conformance.session import Run, find
+from conformance.spec import requirement
+from conformance.variants import variants
+
+FILTERS = ("--variant", "--requirement", "--dtype", "--case")
+
+
+def make_run(option: Callable[[str], Any]) -> Run:
+    """The run that command-line options describe.
+
+    Args:
+        option: looks an option up, as pytest's config.getoption.
+
+    Raises:
+        ValueError: something does not exist; the message lists what does.
+    """
+    for id_ in option("--requirement"):
+        requirement(id_)
+    deviations = option("--deviations")
+    return Run(
+        implementations=implementations(option("--impl")),
+        selection=selection(option),
+        deviations=read_deviations(Path(deviations) if deviations else None),
+        report=Path(option("--report")),
+        checkpoint=option("--checkpoint"),
+        filtered=any(option(name) for name in FILTERS),
+    )
+
+
+def implementations(names: Sequence[str]) -> list[str]:
+    """Names of single implementations; a place that does not exist is found out now, not in every test.
+
+    Raises:
+        ValueError: unknown name, file, module, attribute or fault.
+    """
+    singles = registry.expand(list(names)) if names else registry.default_names()
+    for name in singles:
+        if name not in registry.BUILTIN:
+            try:
+                find(name)
+            except ValueError:
+                raise
+            except Exception:  # noqa: BLE001, S112 - the code itself raises: that is a result of every check
+                continue
+    return singles
+
+
+def selection(option: Callable[[str], Any]) -> Selection:
+    """What is judged.
+
+    Raises:
+        ValueError: unknown variant, dtype, profile or device, or a case that cannot be read.
+    """
+    profile, dtypes = option("--profile"), tuple(option("--dtype")) or tuple(DTYPES)
+    if profile not in PROFILE_DRAWS:
+        raise ValueError(f"unknown profile {profile!r}; there are {', '.join(PROFILE_DRAWS)}")
+    for dtype in dtypes:
+        if dtype not in DTYPES:
+            raise ValueError(f"unknown dtype {dtype!r}; there are {', '.join(DTYPES)}")
+    device = option("--device")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"cannot use device {device!r}: {error}") from error
+    case = parse_case(option("--case")) if option("--case") else None
+    if case is not None:
+        dtypes = (case.dtype,)
+        if isinstance(case, ModelCase):
+            _ = case.config  # an unknown variant or shape is answered now
+    return Selection(
+        variants=tuple(variants(option("--variant"))),
+        dtypes=dtypes,
+        profile=profile,
+        seed=seed(option("--seed"), profile),
+        device=device,
+        case=case,
+    )
+
+
+def seed(given: int | None, profile: str) -> int:
+    """The seed of the draws: as given, else 0, but for thorough runs a new one each time."""
+    if given is not None:
+        return given
+    return torch.seed() % 2**31 if profile == "thorough" else 0

@@ -1,0 +1,168 @@
+"""One run: what was selected, who is compared, and the records that come in. It imports torch on first need."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conformance.implementations import registry
+from conformance.records import Record
+
+if TYPE_CHECKING:
+    from conformance.checks import Selection
+    from conformance.deviations import Deviation
+    from conformance.tally import Subject
+
+PACKAGES = (
+    "torch",
+    "transformers",
+    "litgpt",
+    "numpy",
+    "hypothesis",
+    "pytest",
+    "safetensors",
+    "gguf",
+    "llama-conformance",
+)
+
+
+@dataclass
+class Run:
+    """The state of one pytest session.
+
+    Args:
+        implementations: names of single implementations.
+        selection: what is judged.
+        deviations: known disagreements.
+        report: folder for results.json and the page.
+        checkpoint: name or folder of a trained checkpoint, or "".
+        filtered: whether options leave out a part of the suites (then nothing can be called stale).
+    """
+
+    implementations: list[str]
+    selection: Selection
+    deviations: list[Deviation]
+    report: Path
+    checkpoint: str = ""
+    filtered: bool = False
+    records: list[Record] = field(default_factory=list)
+    checkpoints: list[dict[str, Any]] = field(default_factory=list)
+    started: float = field(default_factory=time.time)
+    subjects: dict[str, Subject] = field(default_factory=dict)
+
+    def subject(self, name: str) -> Subject:
+        """The implementation of a name, made once a process, with one torch thread."""
+        if name not in self.subjects:
+            import torch  # noqa: PLC0415 - see the module's docstring
+
+            from conformance.tally import Subject  # noqa: PLC0415
+
+            torch.set_num_threads(1)  # two processes of two threads each ran 500 times slower
+            self.subjects[name] = Subject(find(name), self.selection.device)
+        return self.subjects[name]
+
+    def take(self, records: list[Record]) -> None:
+        """Keep records, merged with those of the same requirement, implementation, variant and dtype."""
+        from conformance.tally import merge  # noqa: PLC0415
+
+        for record in records:
+            for at, known in enumerate(self.records):
+                if known.key == record.key:
+                    self.records[at] = merge(known, record)
+                    break
+            else:
+                self.records.append(record)
+
+    def facts(self, command: str, *, interrupted: bool) -> dict[str, Any]:
+        """What results.json says about the run."""
+        import torch  # noqa: PLC0415
+
+        from conformance.spec import requirements  # noqa: PLC0415
+
+        started = datetime.datetime.fromtimestamp(self.started, tz=datetime.UTC)
+        judged = {r.requirement for r in self.records}
+        return {
+            "started": started.isoformat(timespec="seconds"),
+            "seconds": round(time.time() - self.started, 1),
+            "interrupted": interrupted,
+            "command": command,
+            "profile": self.selection.profile,
+            "seed": self.selection.seed,
+            "device": device_name(self.selection.device),
+            "threads": torch.get_num_threads(),
+            "float32_matmul_precision": torch.get_float32_matmul_precision(),
+            "git": git_state(),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "versions": versions(),
+            "implementations": self.implementations,
+            "variants": [v.name for v in self.selection.variants],
+            "requirements": {i: r.statement for i, r in requirements().items() if i in judged},
+        }
+
+
+def find(name: str) -> Any:
+    """The implementation of a name, faults included."""
+    if name.startswith(registry.FAULT_PREFIX):
+        from conformance.faults import implementation  # noqa: PLC0415 - rarely asked for
+
+        return implementation(name.removeprefix(registry.FAULT_PREFIX))
+    return registry.get(name)
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of everything that can change a number."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name).partition("+")[0]
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def device_name(device: str) -> str:
+    """The device, and for a GPU which one."""
+    import torch  # noqa: PLC0415
+
+    return f"{device} ({torch.cuda.get_device_name(device)})" if device.startswith("cuda") else device
+
+
+def git_state() -> str:
+    """Commit the suites stand at, with "+" where files were changed; "" outside a clone."""
+    here = Path(__file__).parent
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed arguments
+            ["git", "describe", "--always", "--dirty=+"],  # noqa: S607 - the user's git
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()
+
+
+def dump(records: list[Record]) -> str:
+    """Records as one string, to travel on a test item between processes."""
+    return json.dumps([record.to_json() for record in records], allow_nan=False)
+
+
+def load(text: str) -> list[Record]:
+    """The inverse of dump."""
+    return [Record.from_json(data) for data in json.loads(text)]
+
+
+def command_line() -> str:
+    """What was typed, for the page."""
+    return " ".join(["pytest", *sys.argv[1:]])

@@ -1,0 +1,146 @@
+"""Hypothesis strategies over cases: what is drawn on top of the covering lists.
+
+Sampled choices put the powerful ones first, since Hypothesis tries and shrinks towards the front. Tensors are
+built from a drawn seed and pattern: arrays drawn element by element are nearly constant.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from conformance.cases import (
+    PATTERNS,
+    AttentionCase,
+    Case,
+    GateCase,
+    ModelCase,
+    NormCase,
+    RotateCase,
+    TableCase,
+)
+from conformance.checks import Selection
+from conformance.weights import REGIMES
+
+seeds = st.integers(0, 10_000)
+
+
+def dtypes(selection: Selection) -> st.SearchStrategy[str]:
+    """The selected dtypes."""
+    return st.sampled_from(selection.dtypes)
+
+
+def norms(selection: Selection) -> st.SearchStrategy[Case]:
+    """Rows of any width, size and pattern."""
+    return st.builds(
+        NormCase,
+        dtype=dtypes(selection),
+        seed=seeds,
+        n=st.sampled_from([8, 2, 48, 129, 1024]),
+        rows=st.integers(1, 7),
+        eps=st.sampled_from([1e-5, 1e-6, 0.1]),
+        pattern=st.sampled_from(PATTERNS),
+        scale=st.sampled_from([1.0, 1e-3, 1e-4, 300.0]),
+    )
+
+
+def gates(selection: Selection) -> st.SearchStrategy[Case]:
+    """Gate and up of any size and pattern."""
+    return st.builds(
+        GateCase,
+        dtype=dtypes(selection),
+        seed=seeds,
+        width=st.sampled_from([80, 1, 33]),
+        rows=st.integers(1, 7),
+        pattern=st.sampled_from(PATTERNS),
+        scale=st.sampled_from([10.0, 1.0, 1e-3]),
+    )
+
+
+def tables(selection: Selection, rope_types: tuple[str, ...]) -> st.SearchStrategy[Case]:
+    """Tables of the selected variants whose frequency rule is one of rope_types."""
+    pairs = table_configs(selection, rope_types)
+    return st.sampled_from(pairs).flatmap(
+        lambda pair: st.builds(
+            TableCase,
+            variant=st.just(pair[0]),
+            shape=st.just(pair[1]),
+            start=st.integers(0, 131_000),
+            tokens=st.integers(1, 65),
+            stride=st.integers(1, 997),
+        )
+    )
+
+
+def table_configs(selection: Selection, rope_types: tuple[str, ...]) -> list[tuple[str, str]]:
+    """(variant, shape) of the selected variants whose frequency rule is one of rope_types, real ones first."""
+    chosen = [v for v in selection.variants if v.config.rope.rope_type in rope_types]
+    return [(v.name, "real") for v in chosen] + [(v.name, "gqa") for v in chosen if "gqa" in v.small]
+
+
+def rotations(selection: Selection, shifts: st.SearchStrategy[int]) -> st.SearchStrategy[Case]:
+    """q and k of any heads and width, at any positions."""
+    return st.builds(
+        RotateCase,
+        dtype=dtypes(selection),
+        seed=seeds,
+        batch=st.integers(1, 3),
+        heads=st.just(6),
+        kv_heads=st.sampled_from([2, 1, 3, 6]),
+        head_dim=st.sampled_from([16, 8, 2, 64]),
+        tokens=st.integers(1, 17),
+        start=st.integers(0, 200),
+        shift=shifts,
+        theta=st.sampled_from([5e5, 1e4, 1e6]),
+        pattern=st.sampled_from(PATTERNS),
+    )
+
+
+def attentions(selection: Selection) -> st.SearchStrategy[Case]:
+    """Attention over any heads, width and lengths, with and without earlier keys."""
+    return st.builds(
+        AttentionCase,
+        dtype=dtypes(selection),
+        seed=seeds,
+        batch=st.integers(1, 3),
+        heads=st.just(6),
+        kv_heads=st.sampled_from([2, 3, 1, 6]),
+        head_dim=st.sampled_from([16, 8, 32]),
+        tokens=st.integers(1, 65),
+        past=st.sampled_from([0, 7, 64]),
+        pattern=st.sampled_from(PATTERNS),
+        gain=st.sampled_from([2.0, 0.1, 10.0]),
+    )
+
+
+def models(
+    selection: Selection, *, only: tuple[str, ...] = (), chunked: bool = False, tokens: int = 80
+) -> st.SearchStrategy[Case]:
+    """Small models of the selected variants, in any regime, on any batch.
+
+    Args:
+        selection: variants and dtypes.
+        only: these dtypes; the selected ones where empty.
+        chunked: split the tokens into chunks.
+        tokens: the most.
+    """
+    lengths = st.integers(2, tokens)
+    return st.tuples(st.sampled_from(selection.smalls()), lengths).flatmap(
+        lambda drawn: st.builds(
+            ModelCase,
+            dtype=st.sampled_from([d for d in only or selection.dtypes if d in selection.dtypes]),
+            seed=st.integers(0, 50),
+            variant=st.just(drawn[0][0]),
+            shape=st.just(drawn[0][1]),
+            regime=st.sampled_from(REGIMES),
+            batch=st.integers(1, 3),
+            tokens=st.just(drawn[1]),
+            chunks=partitions(drawn[1]) if chunked else st.just(()),
+            layer=st.integers(0, 1),
+        )
+    )
+
+
+def partitions(tokens: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """Ways to split a number of tokens into chunks of at least one."""
+    cuts = st.sets(st.integers(1, tokens - 1), max_size=8)
+    return cuts.map(lambda c: tuple(b - a for a, b in zip([0, *sorted(c)], [*sorted(c), tokens], strict=True)))

@@ -1,0 +1,107 @@
+"""ROPE 3-8: the rotation and its laws."""
+
+import torch
+from hypothesis import strategies as st
+
+from conformance import (
+    EXACT_ORACLE,
+    ModelCase,
+    RotateCase,
+    Unsupported,
+    answers,
+    check,
+    judge,
+    strategies,
+)
+
+
+def tables(subject, case, shift=0):
+    """The implementation's own tables where it offers them, the contract's elsewhere; [T, d], case's dtype."""
+    positions = case.positions() + shift
+    try:
+        cos, sin = subject.implementation.rope_tables(case.config, subject.on_device(positions))
+    except Unsupported:
+        cos, sin = (subject.on_device(t) for t in answers.contract_tables(case, shift))
+    width = case.head_dim // cos.shape[-1]
+    return [torch.cat([t] * width, dim=-1).to(case.torch_dtype) for t in (cos, sin)]
+
+
+def rotate(subject, case, shift=0):
+    q, k = (subject.on_device(t) for t in case.inputs())
+    return subject.implementation.apply_rope(q, k, *tables(subject, case, shift))
+
+
+def rotation_cases(selection):
+    for dtype in selection.dtypes:
+        yield from (RotateCase(dtype=dtype, head_dim=d) for d in (16, 8, 2, 64, 128))
+        yield from (RotateCase(dtype=dtype, start=start) for start in (1, 60, 8190))
+        yield RotateCase(dtype=dtype, batch=1, tokens=1, start=5)
+        yield RotateCase(dtype=dtype, pattern="one-hot")
+        yield RotateCase(dtype=dtype, pattern="outlier", head_dim=64)
+
+
+@check("ROPE-3", cases=rotation_cases, draws=lambda s: strategies.rotations(s, st.just(0)))
+def test_half_split_pairs_are_turned(subject, case):
+    return judge(torch.cat(rotate(subject, case), dim=1), answers.apply_rope, case)
+
+
+@check("ROPE-5", cases=rotation_cases, draws=lambda s: strategies.rotations(s, st.just(0)))
+def test_the_length_of_every_pair_is_kept(subject, case):
+    rotated = torch.cat(rotate(subject, case), dim=1)
+    return judge(answers.pairs(rotated), answers.pair_norms, case, EXACT_ORACLE)
+
+
+def shift_cases(selection):
+    for dtype in selection.dtypes:
+        yield from (RotateCase(dtype=dtype, shift=shift) for shift in (1, 17, 1000))
+        yield RotateCase(dtype=dtype, shift=64, kv_heads=1, head_dim=64, tokens=17)
+
+
+@check("ROPE-6", cases=shift_cases, draws=lambda s: strategies.rotations(s, st.integers(1, 4000)))
+def test_scores_depend_on_the_distance_alone(subject, case):
+    scores = answers.scores(*rotate(subject, case, case.shift))
+    return judge(scores, answers.rotated_scores, case, EXACT_ORACLE)
+
+
+def shifted_model_cases(selection):
+    for dtype in selection.dtypes:
+        for variant, shape in selection.smalls():
+            yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=17)
+
+
+@check("ROPE-6", cases=shifted_model_cases)
+def test_attention_does_not_change_when_all_positions_shift(subject, case):
+    x = subject.on_device(case.hidden())
+    positions = subject.on_device(torch.arange(case.tokens)) + answers.SHIFT
+    y = subject.model(case).attention_module(x, positions, case.layer)
+    return judge(y, answers.shifted_attention_module, case, EXACT_ORACLE)
+
+
+def origin_cases(selection):
+    return [RotateCase(dtype=d, tokens=1, head_dim=w) for d in selection.dtypes for w in (16, 8, 2, 128)]
+
+
+@check("ROPE-7", cases=origin_cases)
+def test_position_zero_is_the_identity(subject, case):
+    return judge(torch.cat(rotate(subject, case), dim=1), answers.unrotated, case)
+
+
+def head_cases(selection):
+    """One kv head, two, and as many as query heads; two tokens are enough, position 0 shows nothing."""
+    return [
+        RotateCase(dtype=d, heads=h, kv_heads=g, tokens=2, start=3)
+        for d in selection.dtypes
+        for h, g in ((6, 1), (6, 2), (2, 1), (4, 4))
+    ]
+
+
+@check("ROPE-8", cases=head_cases)
+def test_q_and_every_kv_head_are_rotated(subject, case):
+    return judge(torch.cat(rotate(subject, case), dim=1), answers.apply_rope, case)
+
+
+@check("ROPE-8", cases=shifted_model_cases)
+def test_v_is_not_rotated(subject, case):
+    x = subject.on_device(case.hidden())
+    y = subject.model(case).attention_module(x, subject.on_device(torch.arange(case.tokens)), case.layer)
+    return judge(y, answers.attention_module, case)
