@@ -1,4 +1,4 @@
-"""llama-conformance: does my Llama compute the right function, and if not, where does it first go wrong?
+"""Judge whether an implementation of a Llama computes the right function, and show where it goes wrong.
 
 The names below are the public API; suites and users import nothing else. They are loaded on first use, so
 that importing the pytest plugin costs no torch.
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
         RotateCase,
         TableCase,
     )
-    from conformance.checks import Check, Selection, check
+    from conformance.checks import Check, Selection, check, proves
     from conformance.implementations.base import Implementation, Model, Unsupported
     from conformance.numerics import answers
     from conformance.numerics.power import require_power
     from conformance.numerics.settings import EXACT_ORACLE
     from conformance.numerics.tables import judge_inv_freq, judge_tables
-    from conformance.numerics.verdict import Verdict, budgets_of, compare, exact, judge
-    from conformance.tally import Subject
-    from conformance.variants import Variant, shrink, variant, variants
+    from conformance.numerics.verdict import Verdict, agree, exact, judge
+    from conformance.real import CHECKPOINT_DTYPES, judge_checkpoint
+    from conformance.subject import Subject
+    from conformance.tally import skipped
+    from conformance.variants import Variant, shrink, variant
 
 _HOMES = {
     "conformance": ("strategies",),
@@ -41,18 +43,50 @@ _HOMES = {
         "RotateCase",
         "TableCase",
     ),
-    "conformance.checks": ("Check", "Selection", "check"),
+    "conformance.checks": ("Check", "Selection", "check", "proves"),
     "conformance.implementations.base": ("Implementation", "Model", "Unsupported"),
     "conformance.numerics": ("answers",),
     "conformance.numerics.power": ("require_power",),
     "conformance.numerics.settings": ("EXACT_ORACLE",),
     "conformance.numerics.tables": ("judge_inv_freq", "judge_tables"),
-    "conformance.numerics.verdict": ("Verdict", "budgets_of", "compare", "exact", "judge"),
-    "conformance.tally": ("Subject",),
-    "conformance.variants": ("Variant", "shrink", "variant", "variants"),
+    "conformance.numerics.verdict": ("Verdict", "agree", "exact", "judge"),
+    "conformance.real": ("CHECKPOINT_DTYPES", "judge_checkpoint"),
+    "conformance.subject": ("Subject",),
+    "conformance.tally": ("skipped",),
+    "conformance.variants": ("Variant", "shrink", "variant"),
 }
-__all__ = [  # noqa: PLE0604 - strings all of them
-    *(name for names in _HOMES.values() for name in names)
+__all__ = [
+    "CHECKPOINT_DTYPES",
+    "EXACT_ORACLE",
+    "AttentionCase",
+    "Case",
+    "Check",
+    "GateCase",
+    "Implementation",
+    "Model",
+    "ModelCase",
+    "NormCase",
+    "RotateCase",
+    "Selection",
+    "Subject",
+    "TableCase",
+    "Unsupported",
+    "Variant",
+    "Verdict",
+    "agree",
+    "answers",
+    "check",
+    "exact",
+    "judge",
+    "judge_checkpoint",
+    "judge_inv_freq",
+    "judge_tables",
+    "proves",
+    "require_power",
+    "shrink",
+    "skipped",
+    "strategies",
+    "variant",
 ]
 
 

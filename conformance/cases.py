@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ast
 import functools
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from conformance.variants import first_with, variants
-from conformance.weights import Regime, make_weights
+from conformance.weights import REGIMES, Regime, make_weights
 from reference_impl import LlamaConfig, Rope
 
 DTYPES: dict[str, torch.dtype] = {
@@ -25,7 +25,16 @@ DTYPES: dict[str, torch.dtype] = {
 }
 Pattern = Literal["noise", "outlier", "ties", "one-hot", "constant", "denormal", "rows", "sweep", "zero"]
 # Powerful ones first: Hypothesis shrinks towards the front and tries it most.
-PATTERNS: tuple[Pattern, ...] = ("rows", "outlier", "ties", "one-hot", "constant", "sweep", "denormal", "noise")
+PATTERNS: tuple[Pattern, ...] = (
+    "rows",
+    "outlier",
+    "ties",
+    "one-hot",
+    "constant",
+    "sweep",
+    "denormal",
+    "noise",
+)
 
 
 def draw(shape: tuple[int, ...], seed: int, pattern: Pattern, scale: float, dtype: torch.dtype) -> Tensor:
@@ -89,6 +98,12 @@ class Case:
     def subject(self) -> str:
         """The variant the record belongs to; "ops" where the case needs no architecture."""
         return str(getattr(self, "variant", "ops"))
+
+    @property
+    def spec(self) -> str:
+        """The case as it is printed and pasted: its dtype, and what differs from the defaults."""
+        given = [f for f in fields(self) if f.name == "dtype" or getattr(self, f.name) != f.default]
+        return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in given)})"
 
     @property
     def question(self) -> Case:
@@ -248,7 +263,9 @@ class ModelCase(Case):
 
     def __post_init__(self) -> None:
         if self.chunks and sum(self.chunks) != self.tokens:
-            raise ValueError(f"chunks {self.chunks} add up to {sum(self.chunks)}, not to {self.tokens} tokens")
+            raise ValueError(
+                f"chunks {self.chunks} add up to {sum(self.chunks)}, not to {self.tokens} tokens"
+            )
 
     @property
     def config(self) -> LlamaConfig:
@@ -302,6 +319,32 @@ def parse_case(text: str) -> Case:
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)) or call.args:
             raise ValueError("not a case")  # noqa: TRY301 - one message for all malformed text
         values = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-        return Case.kinds[call.func.id](**values)
+        case = Case.kinds[call.func.id](**values)
+        _require_buildable(case)
+        return case  # noqa: TRY300 - as above
     except (SyntaxError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"cannot read the case {text!r} ({error}); {advice}") from error
+
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "dtype": tuple(DTYPES),
+    "regime": REGIMES,
+    **dict.fromkeys(("pattern", "up_pattern", "v_pattern"), get_args(Pattern)),
+}
+MAY_BE_ZERO = frozenset({"seed", "start", "shift", "past", "layer"})
+
+
+def _require_buildable(case: Case) -> None:
+    for field in fields(case):
+        value, known = getattr(case, field.name), CHOICES.get(field.name)
+        least = 0 if field.name in MAY_BE_ZERO else 1
+        if known and value not in known:
+            raise ValueError(f"{field.name} is {value!r}, there are {', '.join(known)}")
+        if field.type == "int" and (type(value) is not int or value < least):
+            raise ValueError(f"{field.name} is {value!r}, a whole number of at least {least} is needed")
+        if field.type == "float" and type(value) not in {int, float}:
+            raise ValueError(f"{field.name} is {value!r}, a number is needed")
+        if field.name == "chunks" and not (
+            isinstance(value, tuple) and all(type(c) is int and c > 0 for c in value)
+        ):
+            raise ValueError(f"chunks is {value!r}, a tuple of whole numbers of at least 1 is needed")

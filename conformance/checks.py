@@ -20,7 +20,8 @@ from conformance.cases import DTYPES, Case
 from conformance.numerics.verdict import Verdict
 from conformance.records import Record, Status
 from conformance.spec import requirement as spec_of
-from conformance.tally import Subject, Tally
+from conformance.subject import Subject
+from conformance.tally import Question, Tally
 from conformance.variants import Variant, variants
 
 PROFILE_DRAWS = {"quick": 0, "standard": 20, "thorough": 300}
@@ -58,22 +59,14 @@ Draws = Callable[[Selection], "SearchStrategy[Case]"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class Check(Question):
     """One requirement as a question with cases.
 
     Args:
-        requirement: id.
-        title: the body's name, a sentence.
-        path: file of the suite.
-        body: (subject, case) → verdict, or several.
         cases: the covering list of a selection.
         draws: a strategy for more, or None.
     """
 
-    requirement: str
-    title: str
-    path: Path
-    body: Body
     cases: Cases
     draws: Draws | None = None
 
@@ -139,6 +132,21 @@ class Found(Exception):  # noqa: N818 - a signal to the engine that shrinks
         self.outcome = outcome
 
 
+def proves(requirement: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Say which requirement a test proves; it then runs for each implementation, as fixture `subject`.
+
+    Raises:
+        ValueError: the requirement is not in the spec.
+    """
+    spec_of(requirement)
+
+    def mark(test: Callable[..., None]) -> Callable[..., None]:
+        test.requirement = requirement  # type: ignore[attr-defined]
+        return test
+
+    return mark
+
+
 def check(
     requirement: str, *, cases: Cases, draws: Draws | None = None
 ) -> Callable[[Body], Callable[..., None]]:
@@ -152,7 +160,6 @@ def check(
     Raises:
         ValueError: the requirement is not in the spec.
     """
-    spec_of(requirement)
 
     def decorate(body: Body) -> Callable[..., None]:
         item = Check(
@@ -172,6 +179,6 @@ def check(
         test.__module__ = body.__module__
         test.__doc__ = body.__doc__
         test.check = item  # type: ignore[attr-defined]
-        return test
+        return proves(requirement)(test)
 
     return decorate

@@ -1,7 +1,8 @@
 """Known, explained disagreements of released libraries: expected, shown first among the passes, never hidden.
 
 Nothing is excused in code. A deviation names requirement, implementation, variant, dtype, the versions it was
-seen in, and the reason; one that no longer shows is an unexpected pass, and one that fits nothing is stale.
+seen in, and the reason. Whether an entry is still borne out is decided over a whole run: one that no longer
+shows is an unexpected pass, and one that fits nothing is stale; both are red.
 """
 
 from __future__ import annotations
@@ -96,39 +97,61 @@ def _parse(text: str, source: str) -> list[Deviation]:
     return found
 
 
-def apply(records: Sequence[Record], deviations: Sequence[Deviation], versions: dict[str, str]) -> list[Record]:
-    """Records with what is known taken into account.
-
-    A failure that an entry explains becomes a deviation; a pass it explains becomes an unexpected pass.
-    """
+def apply(
+    records: Sequence[Record], deviations: Sequence[Deviation], versions: dict[str, str]
+) -> list[Record]:
+    """Records in which a failure that an entry explains is a deviation."""
     return [_apply(record, deviations, versions) for record in records]
 
 
 def _apply(record: Record, deviations: Sequence[Deviation], versions: dict[str, str]) -> Record:
+    if record.status not in {Status.FAIL, Status.ERROR}:
+        return record
     for deviation in deviations:
-        if not deviation.fits(record) or not deviation.applies(versions):
-            continue
-        if record.status in {Status.FAIL, Status.ERROR}:
+        if deviation.fits(record) and deviation.applies(versions):
             reason = f"{deviation.reason} [{record.reason}]" if record.reason else deviation.reason
             return replace(record, status=Status.DEVIATION, reason=reason)
-        if record.status is Status.PASS:
-            reason = f"listed in {deviation.source} as a deviation, but it holds; remove the entry"
-            return replace(record, status=Status.UNEXPECTED_PASS, reason=reason)
     return record
 
 
-def stale(
+def outdated(
     records: Sequence[Record], deviations: Sequence[Deviation], versions: dict[str, str]
-) -> list[Deviation]:
-    """Entries whose requirement and implementation were judged, but that fit none of the records."""
+) -> list[Record]:
+    """What a whole run says against its deviations file: unexpected passes, and entries that fit nothing.
+
+    An entry with patterns is borne out by one deviation among the records it fits.
+
+    Args:
+        records: of a whole, unfiltered run.
+        deviations: the entries.
+        versions: of what is installed.
+
+    Returns:
+        The passes of entries that no longer show, as unexpected passes; an error for each stale entry.
+    """
     judged = {(r.requirement, r.implementation) for r in records if r.status is not Status.SKIPPED}
-    return [
-        d
-        for d in deviations
-        if d.applies(versions)
-        and (d.requirement, d.implementation) in judged
-        and not any(d.fits(r) for r in records)
-    ]
+    found: list[Record] = []
+    for entry in deviations:
+        if not entry.applies(versions) or (entry.requirement, entry.implementation) not in judged:
+            continue
+        fitting = [r for r in records if entry.fits(r)]
+        if not fitting:
+            found.append(_stale(entry))
+        elif all(r.status is Status.PASS for r in fitting):
+            reason = f"listed in {entry.source} as a deviation, but it holds; remove the entry"
+            found += [replace(r, status=Status.UNEXPECTED_PASS, reason=reason, examples=0) for r in fitting]
+    return found
+
+
+def _stale(entry: Deviation) -> Record:
+    return Record(
+        requirement=entry.requirement,
+        implementation=entry.implementation,
+        variant=entry.variant,
+        dtype=entry.dtype,
+        status=Status.ERROR,
+        reason=f"stale deviation in {entry.source}: it fits no record of this run; remove or mend it",
+    )
 
 
 def draft(records: Sequence[Record], versions: dict[str, str]) -> str:

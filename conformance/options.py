@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import torch
 
 from conformance import builtin_variants as _builtin_variants  # noqa: F401 - registers them
-from conformance.cases import DTYPES, ModelCase, parse_case
+from conformance.cases import DTYPES, parse_case
+from conformance.checkpoints import NotInstalledError, resolve
 from conformance.checks import PROFILE_DRAWS, Selection
 from conformance.deviations import read_deviations
 from conformance.implementations import registry
@@ -17,7 +19,7 @@ from conformance.session import Run, find
 from conformance.spec import requirement
 from conformance.variants import variants
 
-FILTERS = ("--variant", "--requirement", "--dtype", "--case")
+FILTERS = ("--variant", "--requirement", "--dtype", "--case", "-k", "-m", "--deselect")
 
 
 def make_run(option: Callable[[str], Any]) -> Run:
@@ -37,8 +39,8 @@ def make_run(option: Callable[[str], Any]) -> Run:
         selection=selection(option),
         deviations=read_deviations(Path(deviations) if deviations else None),
         report=Path(option("--report")),
-        checkpoint=option("--checkpoint"),
-        filtered=any(option(name) for name in FILTERS),
+        checkpoint=checkpoint(option("--checkpoint")),
+        filtered=any(option(name) for name in FILTERS) or any("::" in a for a in option("file_or_dir")),
     )
 
 
@@ -58,6 +60,18 @@ def implementations(names: Sequence[str]) -> list[str]:
             except Exception:  # noqa: BLE001, S112 - the code itself raises: that is a result of every check
                 continue
     return singles
+
+
+def checkpoint(name: str) -> str:
+    """The name of a checkpoint that can be looked for; one whose package is absent is skipped aloud later.
+
+    Raises:
+        ValueError: no built-in name, folder or GGUF file.
+    """
+    if name:
+        with contextlib.suppress(NotInstalledError):
+            resolve(name)
+    return name
 
 
 def selection(option: Callable[[str], Any]) -> Selection:
@@ -80,8 +94,7 @@ def selection(option: Callable[[str], Any]) -> Selection:
     case = parse_case(option("--case")) if option("--case") else None
     if case is not None:
         dtypes = (case.dtype,)
-        if isinstance(case, ModelCase):
-            _ = case.config  # an unknown variant or shape is answered now
+        getattr(case, "config", None)  # an unknown variant or shape is answered now
     return Selection(
         variants=tuple(variants(option("--variant"))),
         dtypes=dtypes,

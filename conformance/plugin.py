@@ -1,13 +1,14 @@
 """The pytest plugin: options, one test per requirement and implementation, records, and the page at the end.
 
-It is thin: hooks over plain functions elsewhere. Importing it imports no torch. It is loaded by conftest.py, by
-`python -m conformance check`, or with -p conformance.plugin, never by being installed.
+It is thin: hooks over plain functions elsewhere. Importing it imports no torch. It is loaded by conftest.py,
+by `python -m conformance check`, or with -p conformance.plugin, never by being installed.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,31 +19,43 @@ from conformance import deviations, session
 from conformance.implementations import registry
 from conformance.records import Record, Status, write_results
 from conformance.report import summary
-from conformance.session import versions
+from conformance.session import command_line, versions
+from conformance.spec import requirement
 
 if TYPE_CHECKING:
     from conformance.checks import Selection
     from conformance.session import Run
-    from conformance.tally import Subject
+    from conformance.subject import Subject
 
 RUN: pytest.StashKey[Run] = pytest.StashKey()
 PROPERTY = "conformance"
 CHECKPOINT_PROPERTY = "conformance-checkpoint"
 PROFILES = ("quick", "standard", "thorough")
+SUITES = Path(__file__).resolve().parent.parent / "suites"
+APART = frozenset({"harness", "bench"})  # no conformance suites
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the suites."""
     group = parser.getgroup("conformance", "llama-conformance")
     add = group.addoption
-    add("--impl", action="append", default=[], metavar="NAME|FILE.py[:build]|MODULE:build",
-        help="implementation to judge; may be given several times (default: all that are installed)")
+    add(
+        "--impl",
+        action="append",
+        default=[],
+        metavar="NAME|FILE.py[:build]|MODULE:build",
+        help="implementation to judge; may be given several times (default: all that are installed)",
+    )
     add("--variant", action="append", default=[], metavar="NAME", help="judge these variants only")
     add("--requirement", action="append", default=[], metavar="ID", help="prove these requirements only")
     add("--dtype", action="append", default=[], metavar="NAME", help="float32, bfloat16, float16")
     add("--device", default="cpu", help="where implementations compute (default: cpu)")
-    add("--profile", default="standard", metavar="|".join(PROFILES),
-        help="quick: covering lists; standard: and some draws; thorough: and many (default: standard)")
+    add(
+        "--profile",
+        default="standard",
+        metavar="|".join(PROFILES),
+        help="quick: covering lists; standard: and some draws; thorough: and many (default: standard)",
+    )
     add("--seed", type=int, default=None, help="seed of the draws (default: 0; thorough: a new one, printed)")
     add("--case", default="", metavar="SPEC", help="judge one case alone, as a record spells it")
     add("--checkpoint", default="", metavar="NAME|FOLDER|FILE.gguf", help="a trained checkpoint for REAL-1")
@@ -79,31 +92,41 @@ def make_run(config: pytest.Config) -> Run:
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Echo what was selected, so that a typo shows."""
     absent = "; ".join(f"{name} not installed ({how})" for name, how in registry.absent().items())
-    chosen = ", ".join(f"{o}={config.getoption(o)}" for o in ("--impl", "--variant", "--dtype", "--requirement")
-                       if config.getoption(o))
+    chosen = ", ".join(
+        f"{o}={config.getoption(o)}"
+        for o in ("--impl", "--variant", "--dtype", "--requirement")
+        if config.getoption(o)
+    )
     lines = [f"conformance: profile {config.getoption('--profile')}, {chosen or 'everything installed'}"]
     return lines + ([f"conformance: {absent}"] if absent else [])
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Collect harness and bench only when they are named, whichever ini file is in charge."""
+    return True if collection_path.parent == SUITES and collection_path.name in APART else None
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One item per check and implementation."""
-    if hasattr(metafunc.function, "check") and "subject" in metafunc.fixturenames:
+    if hasattr(metafunc.function, "requirement") and "subject" in metafunc.fixturenames:
         names = metafunc.config.stash[RUN].implementations
-        metafunc.parametrize("subject", names, indirect=True, ids=names)
+        ids = [f"{metafunc.function.requirement}-{name}" for name in names]
+        metafunc.parametrize("subject", names, indirect=True, ids=ids)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what --requirement does not name; keep a check's items on one worker, which has its oracle."""
+    """Leave out what --requirement does not name; keep a check's items on the worker that has its oracle."""
     wanted = set(config.getoption("--requirement"))
-    kept, dropped = [], []
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
     for item in items:
-        check = getattr(getattr(item, "function", None), "check", None)
-        if check is None:
+        proved = getattr(getattr(item, "function", None), "requirement", None)
+        if proved is None:
             kept.append(item)
             continue
         if config.pluginmanager.hasplugin("xdist"):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("[")[0]))
-        (kept if not wanted or check.requirement in wanted else dropped).append(item)
+        (kept if not wanted or proved in wanted else dropped).append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = kept
@@ -118,7 +141,7 @@ def subject(request: pytest.FixtureRequest) -> Subject:
         return request.config.stash[RUN].subject(request.param)
     except Exception as error:  # noqa: BLE001 - a user's module may raise anything when it is imported
         record = Record(
-            requirement=request.function.check.requirement,
+            requirement=request.function.requirement,
             implementation=request.param,
             variant="ops",
             dtype="any",
@@ -167,7 +190,8 @@ def keep_records(request: pytest.FixtureRequest) -> Callable[[list[Record]], Non
 def conclude(records: list[Record]) -> None:
     """End a test as its records say: fail with texts that stand alone, or skip aloud."""
     if any(record.status.is_bad for record in records):
-        pytest.fail("\n\n".join(summary.failures(records, limit=5)), pytrace=False)
+        statements = {r.requirement: requirement(r.requirement).statement for r in records}
+        pytest.fail("\n\n".join(summary.failures(records, 5, statements)), pytrace=False)
     if all(record.status in {Status.SKIPPED, Status.UNSUPPORTED} for record in records):
         pytest.skip("; ".join(sorted({f"{record.status}: {record.reason}" for record in records})))
 
@@ -178,6 +202,7 @@ class Collector:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.page: Path | None = None
+        self.facts: dict[str, Any] = {}
 
     @property
     def run(self) -> Run:
@@ -186,6 +211,8 @@ class Collector:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the records off a finished test; they ride on the report of its last phase."""
+        if report.failed and not any(name == PROPERTY for name, _ in report.user_properties):
+            self.run.take(unjudged(report))
         if report.when != "teardown":
             return
         for name, value in report.user_properties:
@@ -199,11 +226,14 @@ class Collector:
         """Write results.json and the page of whatever was done."""
         if RUN not in self.config.stash or not self.run.records:
             return
-        if not self.run.filtered and exitstatus != pytest.ExitCode.INTERRUPTED:
-            for record in stale_records(self.run):
-                self.run.take([record])
+        stopped = exitstatus == pytest.ExitCode.INTERRUPTED or session.shouldfail or session.shouldstop
+        if not self.run.filtered and not stopped:
+            outdated = deviations.outdated(self.run.records, self.run.deviations, versions())
+            if outdated:
+                self.run.take(outdated)
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        self.page = render(self.run, interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
+        self.facts = self.run.facts(command_line(), interrupted=bool(stopped))
+        self.page = render(self.run, self.facts)
         drafted = self.config.getoption("--write-deviations")
         if drafted:
             Path(drafted).write_text(deviations.draft(self.run.records, versions()), encoding="utf-8")
@@ -213,35 +243,41 @@ class Collector:
         if self.page is None:
             return
         terminalreporter.section("conformance")
-        for line in summary.verdicts(self.run.records):
+        for line in verdict_lines(self.facts, self.run.records, self.page):
             terminalreporter.write_line(line)
-        terminalreporter.write_line(summary.sentence(self.run.records))
-        terminalreporter.write_line(f"page: {self.page}")
         if os.environ.get("GITHUB_ACTIONS") == "true":
             for line in summary.annotations(self.run.records):
                 terminalreporter.write_line(line)
 
 
-def stale_records(run: Run) -> list[Record]:
-    """An error for each deviation that fits nothing any more."""
+def unjudged(report: pytest.TestReport) -> list[Record]:
+    """An error on record for a check that broke off without a verdict, as when its process died."""
+    item = re.search(r"\[([A-Z]+-\d+)-(.*)\](@|$)", report.nodeid)
+    if item is None:
+        return []
+    crash = getattr(report.longrepr, "reprcrash", None)
     return [
         Record(
-            requirement=entry.requirement,
-            implementation=entry.implementation,
-            variant=entry.variant,
-            dtype=entry.dtype,
+            requirement=item[1],
+            implementation=item[2],
+            variant="ops",
+            dtype="any",
             status=Status.ERROR,
-            reason=f"stale deviation in {entry.source}: it fits no record of this run; remove or mend it",
+            reason=f"no verdict: {crash.message if crash else report.longrepr}"[:2000],
         )
-        for entry in deviations.stale(run.records, run.deviations, versions())
     ]
 
 
-def render(run: Run, *, interrupted: bool) -> Path:
+def verdict_lines(facts: dict[str, Any], records: list[Record], page: Path) -> list[str]:
+    """A line per implementation, the sentence, and where the page is."""
+    names, known = facts["implementations"], facts["requirements"]
+    return [*summary.verdicts(records, names, known), summary.heading(facts, records), f"page: {page}"]
+
+
+def render(run: Run, facts: dict[str, Any]) -> Path:
     """Write results.json, the page, and the step summary where a CI asks for one; the page's path."""
     from conformance.report.page import write_page  # noqa: PLC0415 - jinja2 is for those who get here
 
-    facts = run.facts(session.command_line(), interrupted=interrupted)
     write_results(run.report, facts, run.records, run.checkpoints)
     page = write_page(run.report, facts, run.records, run.checkpoints)
     step_summary = os.environ.get("GITHUB_STEP_SUMMARY")

@@ -1,8 +1,8 @@
-"""One run: what was selected, who is compared, and the records that come in. It imports torch on first need."""
+"""One run: what was selected, who is compared, the records that come in. It imports torch on first need."""
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import importlib.metadata
 import json
 import platform
@@ -19,7 +19,7 @@ from conformance.records import Record
 if TYPE_CHECKING:
     from conformance.checks import Selection
     from conformance.deviations import Deviation
-    from conformance.tally import Subject
+    from conformance.subject import Subject
 
 PACKAGES = (
     "torch",
@@ -63,7 +63,7 @@ class Run:
         if name not in self.subjects:
             import torch  # noqa: PLC0415 - see the module's docstring
 
-            from conformance.tally import Subject  # noqa: PLC0415
+            from conformance.subject import Subject  # noqa: PLC0415
 
             torch.set_num_threads(1)  # two processes of two threads each ran 500 times slower
             self.subjects[name] = Subject(find(name), self.selection.device)
@@ -87,7 +87,7 @@ class Run:
 
         from conformance.spec import requirements  # noqa: PLC0415
 
-        started = datetime.datetime.fromtimestamp(self.started, tz=datetime.UTC)
+        started = dt.datetime.fromtimestamp(self.started, tz=dt.UTC)
         judged = {r.requirement for r in self.records}
         return {
             "started": started.isoformat(timespec="seconds"),
@@ -140,7 +140,7 @@ def git_state() -> str:
     """Commit the suites stand at, with "+" where files were changed; "" outside a clone."""
     here = Path(__file__).parent
     try:
-        done = subprocess.run(  # noqa: S603 - fixed arguments
+        done = subprocess.run(
             ["git", "describe", "--always", "--dirty=+"],  # noqa: S607 - the user's git
             cwd=here,
             capture_output=True,

@@ -72,7 +72,7 @@ def tables(selection: Selection, rope_types: tuple[str, ...]) -> st.SearchStrate
 
 
 def table_configs(selection: Selection, rope_types: tuple[str, ...]) -> list[tuple[str, str]]:
-    """(variant, shape) of the selected variants whose frequency rule is one of rope_types, real ones first."""
+    """(variant, shape) of the selected variants with one of these frequency rules, real configs first."""
     chosen = [v for v in selection.variants if v.config.rope.rope_type in rope_types]
     return [(v.name, "real") for v in chosen] + [(v.name, "gqa") for v in chosen if "gqa" in v.small]
 
@@ -143,4 +143,6 @@ def models(
 def partitions(tokens: int) -> st.SearchStrategy[tuple[int, ...]]:
     """Ways to split a number of tokens into chunks of at least one."""
     cuts = st.sets(st.integers(1, tokens - 1), max_size=8)
-    return cuts.map(lambda c: tuple(b - a for a, b in zip([0, *sorted(c)], [*sorted(c), tokens], strict=True)))
+    return cuts.map(
+        lambda c: tuple(b - a for a, b in zip([0, *sorted(c)], [*sorted(c), tokens], strict=True))
+    )

@@ -2,54 +2,45 @@
 
 from __future__ import annotations
 
+import math
 import os
 import traceback
 import warnings
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
-from conformance.cases import Case, ModelCase
-from conformance.implementations.base import Implementation, Model, Unsupported
-from conformance.numerics.verdict import worst_of
+from conformance.cases import Case
+from conformance.implementations.base import Unsupported
+from conformance.numerics.verdict import Verdict, worst_of
 from conformance.records import Record, Status
-
-if TYPE_CHECKING:
-    from conformance.checks import Check
+from conformance.subject import Subject
 
 
-class Subject:
-    """An implementation under test: what it is asked goes to its device, and built models are kept.
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of an implementation, case by case.
 
     Args:
-        implementation: who is compared.
-        device: where it computes.
+        requirement: id.
+        title: the body's name, a sentence.
+        path: file of the suite.
+        body: (subject, case) → verdict, or several.
     """
 
-    def __init__(self, implementation: Implementation, device: str = "cpu") -> None:
-        self.implementation = implementation
-        self.device = torch.device(device)
-        self._models: dict[object, Model] = {}
-
-    def model(self, case: ModelCase) -> Model:
-        """The built model of a case; cases on the same weights share it."""
-        if case.model_key not in self._models:
-            weights = {name: self.on_device(w) for name, w in case.weights().items()}
-            self._models[case.model_key] = self.implementation.build(case.config, weights)
-        return self._models[case.model_key]
-
-    def on_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor where the implementation computes."""
-        return tensor.to(self.device)
+    requirement: str
+    title: str
+    path: Path
+    body: Callable[[Subject, Case], Verdict | list[Verdict]]
 
 
 class Tally:
-    """Collects the outcomes of one check on one implementation, keeping the worst of each variant and dtype."""
+    """Collects the outcomes of a check on an implementation, the worst of each variant and dtype."""
 
-    def __init__(self, check: Check, subject: Subject) -> None:
-        self.check = check
+    def __init__(self, question: Question, subject: Subject) -> None:
+        self.question = question
         self.subject = subject
         self._records: dict[tuple[str, str], Record] = {}
         self._outcomes: dict[Case, Record] = {}
@@ -64,28 +55,28 @@ class Tally:
         outcome = self._outcomes.get(case.twin)
         if outcome is None:
             outcome = self._outcomes[case.twin] = self.examine(case)
-        if outcome.case != repr(case):
+        if outcome.case != case.spec:
             repro = self.repro(case) if outcome.repro else ""
-            outcome = replace(outcome, variant=case.subject, case=repr(case), repro=repro)
+            outcome = replace(outcome, variant=case.subject, case=case.spec, repro=repro)
         self.add(outcome)
         return outcome
 
     def examine(self, case: Case) -> Record:
         """The outcome of one case; nothing the implementation raises gets out."""
         blank = Record(
-            requirement=self.check.requirement,
-            implementation=str(self.subject.implementation.name),
+            requirement=self.question.requirement,
+            implementation=self.subject.implementation.name,
             variant=case.subject,
             dtype=case.dtype,
             status=Status.PASS,
             examples=1,
-            case=repr(case),
+            case=case.spec,
             repro=self.repro(case),
         )
         try:
             with torch.no_grad(), warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("default")  # a subject may warn; it is noted, and no reason to fail
-                verdicts = self.check.body(self.subject, case)
+                verdicts = self.question.body(self.subject, case)
         except Unsupported as unsupported:
             return replace(blank, status=Status.UNSUPPORTED, reason=str(unsupported), repro="")
         except Exception as error:  # noqa: BLE001 - whatever a subject raises is a result
@@ -112,29 +103,39 @@ class Tally:
 
     def skip(self, reason: str) -> None:
         """Say that there was nothing to judge."""
-        self._records["", ""] = Record(
-            requirement=self.check.requirement,
-            implementation=str(self.subject.implementation.name),
-            variant="ops",
-            dtype="any",
-            status=Status.SKIPPED,
-            reason=reason,
-        )
+        self._records["", ""] = skipped(self.question.requirement, self.subject, reason)
 
     def repro(self, case: Case) -> str:
         """The command line that judges this case alone."""
-        path = os.path.relpath(self.check.path)
+        path = os.path.relpath(self.question.path)
         device = "" if self.subject.device.type == "cpu" else f" --device {self.subject.device}"
         return (
-            f"pytest {path}::{self.check.title} --impl {self.subject.implementation.name}"
-            f'{device} --case "{case!r}"'
+            f"pytest {path}::{self.question.title} --impl {self.subject.implementation.name}"
+            f'{device} --case "{case.spec}"'
         )
+
+
+def skipped(requirement: str, subject: Subject, reason: str) -> Record:
+    """A record that says why nothing was judged."""
+    return Record(
+        requirement=requirement,
+        implementation=subject.implementation.name,
+        variant="ops",
+        dtype="any",
+        status=Status.SKIPPED,
+        reason=reason,
+    )
 
 
 def merge(one: Record, other: Record) -> Record:
     """Two records of one key as one: the worse one, with the examples of both."""
-    rank = {Status.ERROR: 3, Status.FAIL: 2, Status.UNEXPECTED_PASS: 2, Status.DEVIATION: 1, Status.PASS: 1}
-    worse = max(one, other, key=lambda r: (rank.get(r.status, 0), r.headroom or 0.0, r.error or 0.0))
+    rank = {Status.ERROR: 4, Status.FAIL: 3, Status.UNEXPECTED_PASS: 2, Status.DEVIATION: 2, Status.PASS: 1}
+
+    def badness(r: Record) -> tuple[int, float, float]:
+        unmeasured = math.inf if r.headroom is None and r.status.is_bad else 0.0  # a shape, a NaN, a law
+        return rank.get(r.status, 0), r.headroom or unmeasured, r.error or 0.0
+
+    worse = max(one, other, key=badness)
     milder = other if worse is one else one
     reason = worse.reason
     if milder.status is Status.UNSUPPORTED and worse.status is Status.PASS and not reason:

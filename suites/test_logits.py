@@ -13,7 +13,9 @@ def model_cases(*dtypes):
             for variant, shape in selection.smalls():
                 yield ModelCase(dtype=dtype, variant=variant, shape=shape, regime="loud")
                 yield ModelCase(dtype=dtype, variant=variant, shape=shape, regime="quiet", tokens=17)
-                yield ModelCase(dtype=dtype, variant=variant, shape=shape, regime="outlier", tokens=33, batch=1)
+                yield ModelCase(
+                    dtype=dtype, variant=variant, shape=shape, regime="outlier", tokens=33, batch=1
+                )
 
     return cases
 

@@ -58,7 +58,7 @@ def test_does_not_centre(subject, case):
 
 
 def eps_cases(selection):
-    """Rows of rms 1e-3 and 1e-4, where 1e-5 and 1e-6 differ by far more than rounding; zero rows; a loud eps."""
+    """Rows of rms 1e-3 and 1e-4, where 1e-5 and 1e-6 are far apart; zero rows; a large eps."""
     for dtype in selection.dtypes:
         for eps in (1e-5, 1e-6, 0.1):
             yield from (NormCase(dtype=dtype, eps=eps, scale=s) for s in (1e-3, 1e-4))
@@ -70,7 +70,7 @@ def test_eps_is_the_configs_and_stands_inside_the_root(subject, case):
     return judge(normed(subject, case), answers.rms_norm, case)
 
 
-def sixteen_bit_cases(selection):
+def sixteen_bit_cases(_selection):
     """Magnitude 300 squares to more than float16 holds; 1e-3 to less; long rows outgrow a 16-bit sum."""
     for dtype in ("float16", "bfloat16"):
         yield NormCase(dtype=dtype, scale=300.0, n=64)

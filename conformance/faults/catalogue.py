@@ -1,11 +1,22 @@
-"""The catalogue of faults, by name."""
+"""The catalogue of faults, by name: each is the reference with one thing wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from conformance.implementations.base import Implementation
+from torch import Tensor
+
+from conformance.implementations.base import Implementation, Model
+from conformance.implementations.reference import Reference
+from reference_impl import LlamaConfig, Ops
+
+Weights = dict[str, Tensor]
+Loader = Callable[[LlamaConfig, Weights], tuple[LlamaConfig, Weights]]
+HOMES = ("norm", "mlp", "rope", "attention", "cache", "weights")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,24 +25,68 @@ class Fault:
 
     Args:
         name: component.what, as in --impl fault:rope.interleaved.
-        component: the part of the model it sits in.
         requirement: the id that must fall.
-        make: the implementation that has it.
-        source: public report, or "classical".
+        make: gives the implementation that has it.
+        source: the public report, or "classical".
     """
 
     name: str
-    component: str
     requirement: str
     make: Callable[[], Implementation]
     source: str
 
+    @property
+    def component(self) -> str:
+        """The part of the model it sits in."""
+        return self.name.partition(".")[0]
 
+
+def ops_fault(name: str, requirement: str, source: str = "classical", **wrong: Any) -> Fault:
+    """A fault in one primitive function or several."""
+    make = functools.partial(Reference, replace(Ops(), **wrong), f"fault:{name}")
+    return Fault(name=name, requirement=requirement, make=make, source=source)
+
+
+def load_fault(name: str, requirement: str, source: str, wrong: Loader) -> Fault:
+    """A fault in how config and weights are taken in."""
+    return Fault(
+        name=name,
+        requirement=requirement,
+        make=functools.partial(WrongLoader, f"fault:{name}", wrong),
+        source=source,
+    )
+
+
+class WrongLoader(Reference):
+    """The reference behind a loader that changes config or weights on the way in.
+
+    Args:
+        name: of the fault.
+        wrong: (config, weights) → what is built instead.
+    """
+
+    def __init__(self, name: str, wrong: Loader) -> None:
+        super().__init__(None, name)
+        self._wrong = wrong
+
+    def build(self, config: LlamaConfig, weights: Mapping[str, Tensor]) -> Model:
+        """See Implementation.build."""
+        return super().build(*self._wrong(config, dict(weights)))
+
+    def rope_tables(self, config: LlamaConfig, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """See Implementation.rope_tables."""
+        return super().rope_tables(self._wrong(config, {})[0], positions)
+
+
+@functools.cache
 def catalogue() -> dict[str, Fault]:
     """All faults by name."""
-    from conformance.faults import ops  # noqa: PLC0415 - they stand on this module
-
-    return {fault.name: fault for fault in ops.FAULTS}
+    found: dict[str, Fault] = {}
+    for home in HOMES:
+        for fault in importlib.import_module(f"conformance.faults.{home}").FAULTS:
+            assert fault.name not in found, fault.name
+            found[fault.name] = fault
+    return found
 
 
 def implementation(name: str) -> Implementation:

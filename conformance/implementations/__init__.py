@@ -1,0 +1,1 @@
+"""Who is compared: libraries, and the user's own code, behind one protocol."""

@@ -90,7 +90,7 @@ class Implementation:
         module: the importable module that must be installed, or "" where nothing is needed.
     """
 
-    name: ClassVar[str] | str = ""
+    name: str = ""
     packages: ClassVar[tuple[str, ...]] = ()
     module: ClassVar[str] = ""
 

@@ -1,34 +1,25 @@
-"""The user's own code: a model built by build(config, weights), or an object or module with ops.
+"""The user's own code: a model built by build(config, weights), or functions that compute one part.
 
-Nothing of it is imported before it is asked for, and whatever it raises is a result, not a crash.
+Nothing of it is imported before it is asked for, and whatever it raises is a result, not a crash. What was
+typed decides where a part is looked for, see load().
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
-import importlib.util
-import inspect
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from conformance.implementations.base import (
-    MODEL_CAPABILITIES,
-    OP_CAPABILITIES,
-    Implementation,
-    Model,
-    not_offered,
-)
+from conformance.implementations.base import OP_CAPABILITIES, Implementation, Unsupported
+from conformance.implementations.user_code import UserCode, imported
+from conformance.implementations.user_model import UserModel, found, moved, pair, protocol, tensor
 from conformance.weights import make_weights
 from reference_impl import LlamaConfig
 
-# Ops that live on a built model are asked for through the smallest one.
+# Ops that are methods of a built model are asked for through the smallest one.
 PROBE_CONFIG = LlamaConfig(
     vocab_size=131,
     hidden_size=48,
@@ -38,46 +29,7 @@ PROBE_CONFIG = LlamaConfig(
     num_key_value_heads=2,
     head_dim=16,
 )
-
-
-class UserModel(Model):
-    """A callable tokens → logits, and whatever optional methods of Model it has.
-
-    Args:
-        model: what build() returned.
-        dtype: of the weights.
-    """
-
-    def __init__(self, model: Any, dtype: torch.dtype) -> None:
-        self.model = model
-        self.dtype = dtype
-        # Optional methods replace the protocol's, so that what is absent stays "does not offer …".
-        for capability in ("new_cache", "step", *MODEL_CAPABILITIES):
-            method = getattr(model, capability, None)
-            if callable(method) and capability not in {"logits", "cache", "state_dict"}:
-                setattr(self, capability, method)
-
-    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
-        """See Model.logits."""
-        if positions is not None:
-            if "positions" not in inspect.signature(self.model).parameters:
-                raise not_offered("logits at given positions: its call takes no argument named positions")
-            return checked(self.model(tokens_BT, positions=positions))
-        return checked(self.model(tokens_BT))
-
-
-def checked(logits: Any) -> Tensor:
-    """What came back, if it is a tensor.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if isinstance(logits, Tensor):
-        return logits
-    inner = getattr(logits, "logits", None)
-    if isinstance(inner, Tensor):
-        return inner
-    raise ValueError(f"the model returned {type(logits).__name__}, expected a tensor of logits [B, T, V]")
+BUILD = "(config, weights)"
 
 
 class User(Implementation):
@@ -86,134 +38,140 @@ class User(Implementation):
     Args:
         name: as it was given.
         build: build(config, weights) → model, or None.
-        ops: an object with some of the op capabilities, or None.
+        ops: a module or object with some of the ops, or None.
+        code: the way into it.
+        hint: module whose ops were not asked for, to say so.
     """
 
-    def __init__(self, name: str, build: Callable[..., Any] | None, ops: Any = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        build: Callable[..., Any] | None,
+        ops: Any = None,
+        *,
+        code: UserCode | None = None,
+        hint: ModuleType | None = None,
+    ) -> None:
         self.name = name
         self._build = build
         self._ops = ops
+        self._code = code or UserCode()
+        self._hint = hint
+        self._probes: dict[torch.device, Any] = {}
 
-    def build(self, config: LlamaConfig, weights: Mapping[str, Tensor]) -> Model:
-        """Call the user's build; a module that is not in the weights' dtype is moved there, as users do."""
+    def build(self, config: LlamaConfig, weights: Mapping[str, Tensor]) -> UserModel:
+        """Call the user's build with weights of its own; a module is moved to their dtype and device.
+
+        Raises:
+            Unsupported: there is no build, or it says so itself.
+            ValueError: what it returned cannot be called.
+        """
         if self._build is None:
-            raise not_offered("logits: it has no build(config, weights)")
-        dtype = weights["model.embed_tokens.weight"].dtype if weights else torch.float32
-        model = self._build(config, {name: w.clone() for name, w in weights.items()})
+            raise Unsupported(f"does not offer logits: {self.name} has no build{BUILD}")
+        like = next(iter(weights.values()), torch.empty(0))
+        given = {name: weight.clone() for name, weight in weights.items()}
+        model = self._code.call("build", BUILD, self._build, config, given)
         if not callable(model):
-            raise ValueError(
-                f"build() returned {type(model).__name__}, expected a callable tokens [B, T] -> logits [B, T, V]"
+            raise ValueError(  # noqa: TRY004 - as every wrong answer
+                f"build returned {type(model).__name__}, expected a callable tokens [B, T] → logits"
             )
-        if isinstance(model, torch.nn.Module):
-            model = model.eval()
-            if any(p.dtype != dtype for p in model.parameters()):
-                model = model.to(dtype)
-        return UserModel(model, dtype)
+        if isinstance(model, nn.Module):
+            with self._code.contained():
+                model = moved(model, like).eval()
+        return UserModel(model, like.dtype, self._code)
+
+    def own_name(self, canonical: str) -> str:
+        """As the module or object says, if it has such a function."""
+        function = found(self._ops, "own_name")
+        if function is None:
+            return canonical
+        return str(self._code.call("own_name", "(canonical)", function, canonical))
 
     def capabilities(self) -> tuple[str, ...]:
-        """The ops that were found, and "logits" where there is a build."""
-        own = [c for c in OP_CAPABILITIES if callable(getattr(self._ops, c, None))]
+        """The ops that are there, on a model that is built to see, and "logits" where there is a build."""
+        own = [c for c in OP_CAPABILITIES if self._find(c, torch.device("cpu")) is not None]
         return (*own, *(["logits"] if self._build else []))
 
-    @functools.cached_property
-    def _probe(self) -> Any:
-        if self._build is None:
-            return None
-        return self._build(PROBE_CONFIG, make_weights(PROBE_CONFIG, 0, "loud"))
+    def _find(self, op: str, device: torch.device) -> Callable[..., Any] | None:
+        """The op itself: of the module or object that --impl names, else of a model that is built for it."""
+        function = found(self._ops, op)
+        if function is None and self._build is not None:
+            if device not in self._probes:
+                weights = make_weights(PROBE_CONFIG, 0, "loud")
+                probe = self.build(PROBE_CONFIG, {name: w.to(device) for name, w in weights.items()})
+                self._probes[device] = probe.model
+            function = found(self._probes[device], op)
+        return function
 
-    def _op(self, name: str) -> Callable[..., Any]:
-        for owner in (self._ops, self._probe):
-            op = getattr(owner, name, None)
-            if callable(op):
-                return op  # type: ignore[no-any-return]
-        raise not_offered(name)
+    def _ask(self, op: str, *given: Any) -> Any:
+        call = protocol(Implementation, op)
+        device = next(value.device for value in given if isinstance(value, Tensor))
+        function = self._find(op, device)
+        if function is None:
+            place = "the model it builds" if self._build else self.name
+            reason = f"does not offer {op}: no {op}{call} in {place}"
+            if found(self._hint, op):
+                reason += f", and that beside it is judged by --impl {self.name.rpartition(':')[0]} alone"
+            raise Unsupported(reason)
+        return self._code.call(op, call, function, *given)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Implementation.rms_norm."""
-        return checked(self._op("rms_norm")(x, weight, eps))
+        return tensor(self._ask("rms_norm", x, weight, eps), "rms_norm")
 
     def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
         """See Implementation.silu_mul."""
-        return checked(self._op("silu_mul")(gate, up))
+        return tensor(self._ask("silu_mul", gate, up), "silu_mul")
 
     def rope_tables(self, config: LlamaConfig, positions: Tensor) -> tuple[Tensor, Tensor]:
         """See Implementation.rope_tables."""
-        cos, sin = self._op("rope_tables")(config, positions)
-        return cos, sin
+        return pair(self._ask("rope_tables", config, positions), "rope_tables")
 
     def apply_rope(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """See Implementation.apply_rope."""
-        q_rot, k_rot = self._op("apply_rope")(q, k, cos, sin)
-        return q_rot, k_rot
+        return pair(self._ask("apply_rope", q, k, cos, sin), "apply_rope")
 
     def attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
         """See Implementation.attention_core."""
-        return checked(self._op("attention_core")(q, k, v, mask, scale))
+        return tensor(self._ask("attention_core", q, k, v, mask, scale), "attention_core")
 
 
 def load(spec: str) -> User:
-    """Find what "path/to/mine.py", "path/to/mine.py:build", "package.module" or "package.module:name" names.
+    """Find what --impl names.
 
-    A bare file or module offers all it has: build, and ops by their names. After the colon stands either a
-    function build(config, weights) or an object with ops.
+    "path/mine.py" or "package.module" is all that stands there: build, and ops by their names; ops that are
+    not there are looked for among the methods of the model that build returns.
+
+    "path/mine.py:name" or "package.module:name" is that one thing and nothing beside it: a function or class
+    to be called as build(config, weights), or an object with ops, and with a build if it has one.
 
     Raises:
         ValueError: no such file, module or name; nothing in it that is known here.
+        ImportError: the file or module itself raised.
     """
     place, _, attribute = spec.partition(":")
-    module = _import(place)
+    module, code = imported(place)
     if not attribute:
-        build = getattr(module, "build", None)
-        if build is None and not any(hasattr(module, c) for c in OP_CAPABILITIES):
+        build = found(module, "build")
+        if build is None and not any(found(module, op) for op in OP_CAPABILITIES):
             raise ValueError(
-                f"{place} has neither build(config, weights) nor any of {', '.join(OP_CAPABILITIES)}; "
+                f"{place} has neither build{BUILD} nor any of {', '.join(OP_CAPABILITIES)}; "
                 f"it has {_public(module)}"
             )
-        return User(spec, build, module)
+        return User(spec, build, module, code=code)
     if not hasattr(module, attribute):
         raise ValueError(f"{place} has no {attribute!r}; it has {_public(module)}")
-    found = getattr(module, attribute)
-    if any(callable(getattr(found, c, None)) for c in OP_CAPABILITIES):
-        return User(spec, getattr(found, "build", None), found)
-    if not callable(found):
-        raise ValueError(
-            f"{spec} is {type(found).__name__}, expected build(config, weights) or an object with any of "
+    named = getattr(module, attribute)
+    is_model_class = isinstance(named, type) and issubclass(named, nn.Module)
+    if not is_model_class and any(found(named, op) for op in OP_CAPABILITIES):
+        return User(spec, found(named, "build"), named, code=code)
+    if not callable(named):
+        raise ValueError(  # noqa: TRY004 - as every wrong name
+            f"{spec} is {type(named).__name__}, expected build{BUILD} or an object with any of "
             f"{', '.join(OP_CAPABILITIES)}"
         )
-    return User(spec, found)
+    return User(spec, named, code=code, hint=module)
 
 
 def _public(module: ModuleType) -> str:
     return ", ".join(sorted(n for n in vars(module) if not n.startswith("_"))) or "nothing"
-
-
-def _import(place: str) -> ModuleType:
-    if not place.endswith(".py"):
-        try:
-            return importlib.import_module(place)
-        except ModuleNotFoundError as error:
-            if error.name and not place.startswith(error.name):
-                raise
-            raise ValueError(
-                f"there is no module {place!r}; write path/to/file.py:build or package.module:build"
-            ) from error
-    path = Path(place).resolve()
-    if not path.is_file():
-        raise ValueError(f"there is no file {place!r} (looked at {path})")
-    name = f"_conformance_user_{path.stem}_{abs(hash(path)):x}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))  # a script's own folder is importable from it, as when it is run
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    finally:
-        sys.path.remove(str(path.parent))
-    return module

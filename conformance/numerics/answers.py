@@ -17,6 +17,7 @@ from conformance.numerics.settings import Setting
 from conformance.weights import hidden_order, permute_jointly
 from reference_impl import Llama
 from reference_impl.attention import causal_mask
+from reference_impl.norm import statistic_dtype
 from reference_impl.ops import scale
 from reference_impl.rope import inv_freq, tables
 
@@ -92,21 +93,21 @@ def rotated_scores(case: Case, setting: Setting) -> Tensor:
     return scores(*setting.ops.apply_rope(q, k, *tables_of(case, setting, shift)))
 
 
-def pair_norms(case: Case, setting: Setting) -> Tensor:
-    """Length of every rotated pair of q, then k; [B, H + G, T, d/2]."""
-    return pairs(apply_rope(case, setting))
+def rotated_lengths(case: Case, setting: Setting) -> Tensor:
+    """Length of every rotated vector of q, then k; [B, H + G, T]."""
+    return lengths(apply_rope(case, setting))
 
 
-def pairs(x: Tensor) -> Tensor:
-    """Length of the half-split pairs of [..., d], in float32 at least, rounded back; [..., d/2]."""
-    a, b = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
-    return torch.hypot(a, b).to(x.dtype)
+def lengths(x: Tensor) -> Tensor:
+    """Length of the vectors [..., d], in float32 at least, rounded back; [...]."""
+    squares = x.to(statistic_dtype(x.dtype)).pow(2)
+    return squares.sum(dim=-1).sqrt().to(x.dtype)
 
 
 def scores(q: Tensor, k: Tensor) -> Tensor:
     """q · kᵀ per query head, summed in float32 at least; [B, H, T, T] in q's dtype."""
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
-    wide = torch.promote_types(q.dtype, torch.float32)
+    wide = statistic_dtype(q.dtype)
     return (q.to(wide) @ k.to(wide).transpose(-2, -1)).to(q.dtype)
 
 
@@ -149,16 +150,23 @@ def logits(case: Case, setting: Setting) -> Tensor:
     return model_of(case, setting)(case.token_ids())
 
 
+def first_logits(case: Case, setting: Setting) -> Tensor:
+    """Logits of the first half of the tokens; [B, T // 2, V]."""
+    return logits(case, setting)[:, : cast(ModelCase, case).tokens // 2]
+
+
 # By how much the positions of a whole module are shifted; the small configs allow for it.
 SHIFT = 57
 
 
-def _layer(case: ModelCase, setting: Setting, part: str, shift: int = 0) -> Tensor:
+def _layer(case: ModelCase, setting: Setting, part: str, shift: int = 0, stride: int = 1) -> Tensor:
     """One part of one layer on case.hidden(); [B, T, D], brought back to the order as written."""
     model = model_of(case, setting)
-    order = hidden_order(case.config, setting.order) if setting.order else torch.arange(case.config.hidden_size)
+    order = (
+        hidden_order(case.config, setting.order) if setting.order else torch.arange(case.config.hidden_size)
+    )
     x = case.hidden().to(setting.dtype)[..., order]
-    positions = torch.arange(case.tokens) + shift
+    positions = stride * torch.arange(case.tokens) + shift
     step = model.step(case.layer, positions, causal_mask(case.tokens, case.tokens))
     y = torch.empty_like(x)
     y[..., order] = getattr(setting.ops, part)(x, model.layers[case.layer], step)
@@ -170,8 +178,13 @@ def attention_module(case: Case, setting: Setting) -> Tensor:
     return _layer(cast(ModelCase, case), setting, "attention_module")
 
 
+def unrotated_attention_module(case: Case, setting: Setting) -> Tensor:
+    """The same with every token at position 0."""
+    return _layer(cast(ModelCase, case), setting, "attention_module", stride=0)
+
+
 def shifted_attention_module(case: Case, setting: Setting) -> Tensor:
-    """The same with all positions SHIFT further on; with exact angles no shift is needed (see rotated_scores)."""
+    """The same with all positions SHIFT further on; exact angles need no shift (see rotated_scores)."""
     shift = 0 if setting.angles == "exact" else SHIFT
     return _layer(cast(ModelCase, case), setting, "attention_module", shift)
 

@@ -40,16 +40,18 @@ def measure(actual: Tensor, oracle: Tensor, dtype: torch.dtype) -> Errors:
     """RMS of the error, worst element, and |row gain|, of the worst rows.
 
     rms = sqrt(mean(e²))/s, worst element = max|e|/s, row gain = mean(e·o)/s², which is ⟨y,o⟩/⟨o,o⟩ − 1, with
-    e = y − o and s the RMS of the oracle's row. Elements whose oracle overflows the dtype are left out: no
-    finite answer is right there.
+    e = y − o and s the RMS of the oracle's row. Both end at the largest number of the dtype: where the oracle
+    overflows, infinity is right, and a small number is not.
 
     Args:
         actual: [..., n], any dtype.
         oracle: [..., n], float64.
         dtype: what actual was computed in.
     """
+    most = torch.finfo(dtype).max
+    oracle = oracle.clamp(-most, most)
     scale = row_scale(oracle, dtype)
-    error = torch.where(oracle.to(dtype).isfinite(), actual.to(torch.float64) - oracle, 0.0)
+    error = actual.to(torch.float64).clamp(-most, most) - oracle
     rms = (error.pow(2).mean(-1, keepdim=True)).sqrt() / scale
     worst = error.abs() / scale
     gain = ((error * oracle).mean(-1, keepdim=True) / scale.pow(2)).abs()
@@ -67,11 +69,11 @@ def measure(actual: Tensor, oracle: Tensor, dtype: torch.dtype) -> Errors:
 
 
 def first_dishonest(actual: Tensor, oracle: Tensor, dtype: torch.dtype) -> tuple[int, ...] | None:
-    """Index of the first non-finite element whose oracle is finite in the dtype; None if there is none.
+    """Index of the first non-finite element that is not what the oracle overflows to; None if there is none.
 
-    NaN matches nothing, not even an oracle that overflows.
+    NaN matches nothing, and infinity only infinity of the same sign.
     """
-    bad = ~actual.isfinite() & oracle.to(dtype).isfinite() | actual.isnan()
+    bad = ~actual.isfinite() & (actual != oracle.to(dtype))
     if not bool(bad.any()):
         return None
     first = torch.unravel_index(bad.flatten().nonzero()[0, 0], bad.shape)

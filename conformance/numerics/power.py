@@ -35,7 +35,7 @@ def require_power(case: ModelCase) -> None:
         setting = replace(ORACLE, ops=replace(ORACLE.ops, positions=wrong))
         model = answers.model_of(case, setting)
         cache = model.new_cache(case.batch, case.tokens)
-        chunks = case.token_ids().split(list(case.chunks), dim=1)
+        chunks = torch.split(case.token_ids(), list(case.chunks), dim=1)
         logits = torch.cat([model(chunk, cache=cache) for chunk in chunks], dim=1)
         if judge(logits.to(case.torch_dtype), answers.logits, case).passed:
             raise ValueError(f"{case!r} has no power: positions {wrong.__name__} stay within the budget")

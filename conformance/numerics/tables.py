@@ -15,7 +15,8 @@ from conformance.numerics.settings import ORACLE, Setting
 from conformance.numerics.verdict import Verdict, malformed, oracle_of
 from reference_impl.rope import inv_freq
 
-# A float64-rounded inv_freq is 1 ulp from the float32 chain, an exp() form 4 to 6, a bf16-rounded one thousands.
+# From the float32 chain, a float64-rounded inv_freq is 1 ulp away, an exp() form 4 to 6, a bf16-rounded one
+# thousands.
 INV_FREQ_ULP = 8.0
 
 
@@ -53,7 +54,9 @@ def judge_inv_freq(cos: Tensor, sin: Tensor, case: TableCase) -> Verdict:
     ulp = torch.nextafter(want, torch.tensor(torch.inf)).to(torch.float64) - want.to(torch.float64)
     error = (got - want.to(torch.float64)).abs() / ulp
     if not bool(error.isfinite().all()):
-        return Verdict(passed=False, measure="finite", reason="the table has non-finite entries at position 1")
+        return Verdict(
+            passed=False, measure="finite", reason="the table has non-finite entries at position 1"
+        )
     worst = int(error.argmax())
     headroom = float(error[worst]) / INV_FREQ_ULP
     return Verdict(
@@ -63,8 +66,9 @@ def judge_inv_freq(cos: Tensor, sin: Tensor, case: TableCase) -> Verdict:
         budget=INV_FREQ_ULP,
         headroom=headroom,
         coordinate=(worst,),
-        reason="" if headroom <= 1 else f"pair {worst} turns by {float(got[worst]):.9g} a position, "
-        f"expected {float(want[worst]):.9g}",
+        reason=""
+        if headroom <= 1
+        else f"pair {worst} turns by {float(got[worst]):.9g} a position, expected {float(want[worst]):.9g}",
     )
 
 

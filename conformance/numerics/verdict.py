@@ -1,4 +1,4 @@
-"""The verdict: is the error within what rounding explains?
+"""The verdict: whether an error is within what rounding explains.
 
 budget = K · yardstick + floor. The yardstick is the error that the reference itself makes in the same dtype,
 the worst over the accepted conventions and reduction orders, on this very case: no tolerance is pasted.
@@ -74,7 +74,10 @@ def budgets_of(answer: Answer, case: Hashable, oracle_setting: Setting = ORACLE)
     oracle = oracle_of(answer, case, oracle_setting)
     worst = dict.fromkeys(MEASURES, 0.0)
     for setting in yardsticks(dtype):
-        errors = measure(answer(case, setting), oracle, dtype)
+        actual = answer(case, setting)
+        if first_dishonest(actual, oracle, dtype) is not None:
+            continue  # a convention that overflows here is no excuse
+        errors = measure(actual, oracle, dtype)
         worst = {name: max(worst[name], errors.values[name]) for name in MEASURES}
     floor = floors(dtype, oracle.shape[-1])
     return {name: K * worst[name] + floor[name] for name in MEASURES}
@@ -93,6 +96,26 @@ def judge(actual: Tensor, answer: Answer, case: Case, oracle: Setting = ORACLE) 
         The verdict on the worst of the three measures.
     """
     want = oracle_of(answer, case.question, oracle)
+    wrong = malformed(actual, want, case.torch_dtype)
+    if wrong is not None:
+        return wrong
+    return compare(actual, want, case.torch_dtype, budgets_of(answer, case.question, oracle))
+
+
+def agree(actual: Tensor, other: Tensor, answer: Answer, case: Case, oracle: Setting = ORACLE) -> Verdict:
+    """Compare two answers of one implementation that a law says are equal, within the budget of the case.
+
+    A law isolates: an implementation that rotates wrongly, but the same with a cache as without, keeps it.
+
+    Args:
+        actual, other: the two answers.
+        answer: how the reference answers the question, for the budget.
+        case: the question.
+        oracle: as for judge.
+    """
+    want = other.detach().cpu().to(torch.float64)
+    if not bool(want.isfinite().all()):
+        return Verdict(passed=False, measure="finite", reason="the answer to compare with is not finite")
     wrong = malformed(actual, want, case.torch_dtype)
     if wrong is not None:
         return wrong
@@ -133,10 +156,16 @@ def compare(actual: Tensor, want: Tensor, dtype: torch.dtype, budgets: dict[str,
 def exact(passed: bool, measure: str, reason: str, coordinate: tuple[int, ...] = ()) -> Verdict:
     """The verdict of a check that has no tolerance: a law to the bit, an error that must be raised."""
     return Verdict(
-        passed=passed, measure=measure, reason="" if passed else reason, coordinate=() if passed else coordinate
+        passed=passed,
+        measure=measure,
+        reason="" if passed else reason,
+        coordinate=() if passed else coordinate,
     )
 
 
 def worst_of(*verdicts: Verdict) -> Verdict:
     """The one that matters most: a failure first, then the least room."""
-    return max(verdicts, key=lambda v: (not v.passed, math.inf if v.headroom is None and not v.passed else v.headroom or 0.0))
+    return max(
+        verdicts,
+        key=lambda v: (not v.passed, math.inf if v.headroom is None and not v.passed else v.headroom or 0.0),
+    )

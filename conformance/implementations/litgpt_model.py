@@ -1,0 +1,176 @@
+"""A built LitGPT Llama: forward, cache, parts and taps, all by the library's own modules.
+
+Shape suffixes: B batch, T tokens, D hidden, H query heads, G kv heads, d head width.
+"""
+
+# ruff: noqa: PLC0415 - importing litgpt takes seconds: only who uses it pays
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.implementations import modules
+from conformance.implementations.base import Model, Unsupported
+
+# Module path within a layer → tap.
+LAYER_INPUTS = {"attn.proj": "attention", "norm_2": "attn_residual", "mlp.proj": "gated"}
+LAYER_OUTPUTS = {
+    "norm_1": "attn_norm",
+    "attn.qkv": "qkv",
+    "attn.proj": "attn_out",
+    "norm_2": "mlp_norm",
+    "mlp.fc_1": "gate",
+    "mlp.fc_2": "up",
+    "mlp.proj": "mlp_out",
+    "": "mlp_residual",
+}
+
+
+@dataclass
+class Cache:
+    """LitGPT keeps its cache inside the model: here a GPT on shared weights with buffers of its own.
+
+    Args:
+        gpt: computes with the model's very parameters.
+        length: tokens processed so far.
+    """
+
+    gpt: Any
+    length: int = 0
+
+
+class LitGPTModel(Model):
+    """A litgpt.GPT.
+
+    Args:
+        gpt: loaded, in eval mode.
+        tied: whether lm_head.weight is left out of the canonical weights.
+    """
+
+    def __init__(self, gpt: Any, *, tied: bool) -> None:
+        self._gpt = gpt
+        self._tied = tied
+
+    def _require_room(self, tokens: int) -> None:
+        if tokens > self._gpt.config.block_size:
+            raise Unsupported(
+                f"LitGPT computes at most max_position_embeddings = {self._gpt.config.block_size} tokens, "
+                f"asked for {tokens}"
+            )
+
+    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
+        """The model's own forward.
+
+        Raises:
+            Unsupported: positions other than 0 … T−1 (its forward has no argument for them but places in a
+                cache), or more tokens than its table has rows.
+        """
+        tokens = tokens_BT.shape[1]
+        self._require_room(tokens)
+        if positions is not None and not (positions == torch.arange(tokens, device=positions.device)).all():
+            raise Unsupported("LitGPT's forward takes no positions other than 0 … T−1")
+        logits: Tensor = self._gpt(tokens_BT)
+        return logits
+
+    def new_cache(self, batch: int, capacity: int) -> Cache:
+        """Its own KV cache, of a second GPT on the same weights."""
+        self._require_room(capacity)
+        gpt = modules.share_weights(self._gpt)
+        weight = gpt.lm_head.weight
+        gpt.max_seq_length = capacity
+        # A new length builds the table anew, in float32: rounded as in build().
+        gpt.cos, gpt.sin = gpt.cos.to(weight.dtype), gpt.sin.to(weight.dtype)
+        gpt.set_kv_cache(batch, device=weight.device, dtype=weight.dtype)
+        return Cache(gpt)
+
+    def step(self, tokens_BT: Tensor, cache: Cache) -> Tensor:
+        """The forward pass of litgpt.generate: places in the cache, and where its used part ends."""
+        end = cache.length + tokens_BT.shape[1]
+        places = torch.arange(cache.length, end, device=tokens_BT.device)
+        logits: Tensor = cache.gpt(tokens_BT, places, input_pos_maxp1=end)
+        cache.length = end
+        return logits
+
+    def _tables(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """What GPT.forward passes to its blocks: rows of its buffers, [1, T, d]."""
+        self._require_room(int(positions.max()) + 1)
+        return self._gpt.cos[positions][None], self._gpt.sin[positions][None]
+
+    def attention_module(self, x_BTD: Tensor, positions: Tensor, layer: int) -> Tensor:
+        """CausalSelfAttention."""
+        y_BTD: Tensor = self._gpt.transformer.h[layer].attn(x_BTD, *self._tables(positions))
+        return y_BTD
+
+    def mlp(self, x_BTD: Tensor, layer: int) -> Tensor:
+        """LLaMAMLP."""
+        y_BTD: Tensor = self._gpt.transformer.h[layer].mlp(x_BTD)
+        return y_BTD
+
+    def block(self, x_BTD: Tensor, positions: Tensor, layer: int) -> Tensor:
+        """Block."""
+        y_BTD: Tensor = self._gpt.transformer.h[layer](x_BTD, *self._tables(positions))
+        return y_BTD
+
+    def taps(self, tokens_BT: Tensor) -> dict[str, Tensor]:
+        """By module hooks; q_rot and k_rot where scaled_dot_product_attention receives them."""
+        self._require_room(tokens_BT.shape[1])
+        gpt, config, seen = modules.share_weights(self._gpt), self._gpt.config, dict[str, Tensor]()
+
+        def show(tap: str, value: Tensor) -> None:
+            layer, _, arrow = tap.rpartition(".")
+            if arrow == "qkv":
+                heads, ends = (
+                    modules.split_heads(value, config.head_size),
+                    config.n_head + config.n_query_groups,
+                )
+                seen[f"{layer}.q"] = heads[:, : config.n_head]
+                seen[f"{layer}.k"] = heads[:, config.n_head : ends]
+                seen[f"{layer}.v"] = heads[:, ends:]
+            else:
+                seen[tap] = value
+
+        inputs = modules.per_layer(config.n_layer, LAYER_INPUTS, "transformer.h")
+        outputs = {
+            "transformer.wte": "embedding",
+            **modules.per_layer(config.n_layer, LAYER_OUTPUTS, "transformer.h"),
+            "transformer.ln_f": "final_norm",
+            "lm_head": "logits",
+        }
+        for block in gpt.transformer.h:
+            watch_attention(block.attn, show)
+        with modules.watching(gpt, show, inputs=inputs, outputs=outputs):
+            gpt(tokens_BT)
+        return seen
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Its weights through copy_weights_llama."""
+        from litgpt.scripts.convert_lit_checkpoint import copy_weights_llama
+
+        canonical: dict[str, Tensor] = {}
+        copy_weights_llama(self._gpt.config, canonical, self._gpt.state_dict(), untie_weights=self._tied)
+        return {name: value.clone() for name, value in canonical.items()}
+
+
+def watch_attention(attention: Any, show: Callable[[str, Tensor], None]) -> None:
+    """Have this one attention module show q and k as its scaled_dot_product_attention is given them.
+
+    Module hooks cannot see that method, so it is overridden on the instance, which taps() made for itself.
+    There the kv heads are expanded already: k_rot is the copy in each group, if all copies agree.
+    """
+    compute = attention.scaled_dot_product_attention
+    groups = attention.config.n_query_groups
+
+    def watched(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        show(f"layers.{attention.block_idx}.q_rot", q)
+        copies = k.reshape(k.shape[0], groups, -1, *k.shape[2:])
+        if torch.equal(copies, copies[:, :, :1].expand_as(copies)):
+            show(f"layers.{attention.block_idx}.k_rot", copies[:, :, 0])
+        y: Tensor = compute(q, k, v, mask)
+        return y
+
+    attention.scaled_dot_product_attention = watched

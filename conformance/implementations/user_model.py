@@ -1,0 +1,140 @@
+"""A built model of the user's: its call, its optional methods, and what may come back from them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from conformance.implementations.base import Model, Unsupported
+from conformance.implementations.user_code import UserCode, signature_of
+
+
+def protocol(owner: type, name: str) -> str:
+    """How the protocol calls a method, such as "(x, weight, eps)"."""
+    return f"({', '.join(list(inspect.signature(getattr(owner, name)).parameters)[1:])})"
+
+
+def found(owner: Any, name: str) -> Callable[..., Any] | None:
+    """A function or method of that name; a layer that happens to have it is none.
+
+    A model's own torch.nn.Module called rms_norm is its last norm, not rms_norm(x, weight, eps).
+    """
+    function = getattr(owner, name, None)
+    if not callable(function) or (isinstance(owner, nn.Module) and isinstance(function, nn.Module)):
+        return None
+    return function  # type: ignore[no-any-return]
+
+
+def tensor(result: Any, title: str) -> Tensor:
+    """What came back, if it is a tensor.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(result, Tensor):
+        return result
+    kind = type(result).__name__
+    if isinstance(result, (tuple, list)):
+        kind += f" of {', '.join(type(item).__name__ for item in result)}"
+    raise ValueError(f"{title} returned {kind}, expected one tensor")
+
+
+def pair(result: Any, title: str) -> tuple[Tensor, Tensor]:
+    """What came back, if it is two tensors.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if isinstance(result, (tuple, list)) and len(result) == 2 and all(isinstance(t, Tensor) for t in result):
+        return result[0], result[1]
+    shape = f" {list(result.shape)}" if isinstance(result, Tensor) else ""
+    raise ValueError(f"{title} returned {type(result).__name__}{shape}, expected two tensors")
+
+
+class UserModel(Model):
+    """A callable tokens → logits, and whatever optional methods of Model it has.
+
+    Args:
+        model: what build() returned.
+        dtype: of the weights.
+        code: the way into it.
+    """
+
+    def __init__(self, model: Any, dtype: torch.dtype, code: UserCode) -> None:
+        self.model = model
+        self.dtype = dtype
+        self._code = code
+
+    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
+        """See Model.logits; positions are passed on by name, where the model takes them."""
+        named = {}
+        if positions is not None:
+            signature = signature_of(self.model)
+            if signature is None or "positions" not in signature.parameters:
+                raise Unsupported("does not offer logits at given positions: its call takes no positions=")
+            named = {"positions": positions}
+        result = self._code.call("the model", "(tokens)", self.model, tokens_BT, **named)
+        return self._as_logits(result, tokens_BT, "the model")
+
+    def _as_logits(self, result: Any, tokens_BT: Tensor, title: str) -> Tensor:
+        """Logits [B, T, V] in the model's dtype, to which those that were widened at the end are rounded.
+
+        Raises:
+            ValueError: neither a tensor nor an output object with one in .logits, or without batch or tokens.
+        """
+        logits = tensor(getattr(result, "logits", result), title)
+        if logits.ndim != 3 or logits.shape[:2] != tokens_BT.shape:
+            batch, tokens = tokens_BT.shape
+            raise ValueError(
+                f"{title} returned logits of shape {list(logits.shape)} for tokens [{batch}, {tokens}], "
+                f"expected [{batch}, {tokens}, V]: a row of logits for every token of every sequence"
+            )
+        widened = logits.dtype == torch.float32 and self.dtype.itemsize == 2
+        return logits.to(self.dtype) if widened else logits
+
+    def _ask(self, capability: str, *given: Any) -> Any:
+        method, call = found(self.model, capability), protocol(Model, capability)
+        if method is None:
+            raise Unsupported(f"does not offer {capability}: no {capability}{call} in the model it builds")
+        return self._code.call(capability, call, method, *given)
+
+    def new_cache(self, batch: int, capacity: int) -> Any:
+        """See Model.new_cache."""
+        return self._ask("new_cache", batch, capacity)
+
+    def step(self, tokens_BT: Tensor, cache: Any) -> Tensor:
+        """See Model.step."""
+        return self._as_logits(self._ask("step", tokens_BT, cache), tokens_BT, "step")
+
+    def attention_module(self, x_BTD: Tensor, positions: Tensor, layer: int) -> Tensor:
+        """See Model.attention_module."""
+        return tensor(self._ask("attention_module", x_BTD, positions, layer), "attention_module")
+
+    def mlp(self, x_BTD: Tensor, layer: int) -> Tensor:
+        """See Model.mlp."""
+        return tensor(self._ask("mlp", x_BTD, layer), "mlp")
+
+    def block(self, x_BTD: Tensor, positions: Tensor, layer: int) -> Tensor:
+        """See Model.block."""
+        return tensor(self._ask("block", x_BTD, positions, layer), "block")
+
+    def taps(self, tokens_BT: Tensor) -> dict[str, Tensor]:
+        """See Model.taps."""
+        return {name: tensor(value, name) for name, value in self._ask("taps", tokens_BT).items()}
+
+
+def moved(module: nn.Module, like: Tensor) -> nn.Module:
+    """The module where the weights are, and in their dtype, as its users would move it.
+
+    A mixture of dtypes, of which one is the weights', is left as it was built.
+    """
+    floating = [p for p in module.parameters() if p.is_floating_point()]
+    if floating and all(p.dtype != like.dtype for p in floating):
+        module = module.to(like.dtype)
+    if any(t.device != like.device for t in (*module.parameters(), *module.buffers())):
+        module = module.to(like.device)
+    return module

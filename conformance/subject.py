@@ -1,0 +1,37 @@
+"""An implementation under test: asked on its device, with the models it has built."""
+
+from __future__ import annotations
+
+import torch
+
+from conformance.cases import ModelCase
+from conformance.implementations.base import Implementation, Model
+
+
+class Subject:
+    """An implementation under test: what it is asked goes to its device, and built models are kept.
+
+    Args:
+        implementation: who is compared.
+        device: where it computes.
+    """
+
+    def __init__(self, implementation: Implementation, device: str = "cpu") -> None:
+        self.implementation = implementation
+        self.device = torch.device(device)
+        self._models: dict[object, Model] = {}
+
+    def model(self, case: ModelCase) -> Model:
+        """The built model of a case; cases on the same weights share it."""
+        if case.model_key not in self._models:
+            weights = {name: self.on_device(w) for name, w in case.weights().items()}
+            self._models[case.model_key] = self.implementation.build(case.config, weights)
+        return self._models[case.model_key]
+
+    def forget(self) -> None:
+        """Drop the built models, where every case brings its own weights."""
+        self._models.clear()
+
+    def on_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor where the implementation computes."""
+        return tensor.to(self.device)
