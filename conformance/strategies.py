@@ -77,8 +77,10 @@ def table_configs(selection: Selection, rope_types: tuple[str, ...]) -> list[tup
     return [(v.name, "real") for v in chosen] + [(v.name, "gqa") for v in chosen if "gqa" in v.small]
 
 
-def rotations(selection: Selection, shifts: st.SearchStrategy[int]) -> st.SearchStrategy[Case]:
-    """q and k of any heads and width, at any positions."""
+def rotations(
+    selection: Selection, shifts: st.SearchStrategy[int], fewest: int = 1
+) -> st.SearchStrategy[Case]:
+    """q and k of any heads and width, at any positions, of fewest tokens or more."""
     return st.builds(
         RotateCase,
         dtype=dtypes(selection),
@@ -87,7 +89,7 @@ def rotations(selection: Selection, shifts: st.SearchStrategy[int]) -> st.Search
         heads=st.just(6),
         kv_heads=st.sampled_from([2, 1, 3, 6]),
         head_dim=st.sampled_from([16, 8, 2, 64]),
-        tokens=st.integers(1, 17),
+        tokens=st.integers(fewest, 17),
         start=st.integers(0, 200),
         shift=shifts,
         theta=st.sampled_from([5e5, 1e4, 1e6]),

@@ -58,7 +58,12 @@ def shift_cases(selection):
         yield RotateCase(dtype=dtype, shift=64, kv_heads=1, head_dim=64, tokens=17)
 
 
-@check("ROPE-6", cases=shift_cases, draws=lambda s: strategies.rotations(s, st.integers(1, 4000)))
+def drawn_shifts(selection):
+    """Rows of several scores: a lone one may be near zero by cancellation, and then has no scale of its own."""
+    return strategies.rotations(selection, st.integers(1, 4000), fewest=9)
+
+
+@check("ROPE-6", cases=shift_cases, draws=drawn_shifts)
 def test_scores_depend_on_the_distance_alone(subject, case):
     here, shifted = (answers.scores(*rotate(subject, case, shift)) for shift in (0, case.shift))
     return agree(shifted, here, answers.rotated_scores, case, EXACT_ORACLE)

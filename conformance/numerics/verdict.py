@@ -103,9 +103,9 @@ def judge(actual: Tensor, answer: Answer, case: Case, oracle: Setting = ORACLE) 
 
 
 def agree(actual: Tensor, other: Tensor, answer: Answer, case: Case, oracle: Setting = ORACLE) -> Verdict:
-    """Compare two answers of one implementation that a law says are equal, within the budget of the case.
+    """Compare two answers of one implementation that a law says are equal, within two budgets of the case.
 
-    A law isolates: an implementation that rotates wrongly, but the same with a cache as without, keeps it.
+    Each answer may be off by one. A law isolates: an implementation that rotates wrongly, but the same with a cache as without, keeps it.
 
     Args:
         actual, other: the two answers.
@@ -119,7 +119,8 @@ def agree(actual: Tensor, other: Tensor, answer: Answer, case: Case, oracle: Set
     wrong = malformed(actual, want, case.torch_dtype)
     if wrong is not None:
         return wrong
-    return compare(actual, want, case.torch_dtype, budgets_of(answer, case.question, oracle))
+    budgets = budgets_of(answer, case.question, oracle)
+    return compare(actual, want, case.torch_dtype, {name: 2 * value for name, value in budgets.items()})
 
 
 def malformed(actual: Tensor, want: Tensor, dtype: torch.dtype) -> Verdict | None:

@@ -23,6 +23,8 @@ CLONE = Path(__file__).parents[2]
 SUITES = CLONE / "suites"
 FEW = ("--profile", "quick", "--dtype", "float32")
 NORM = (*FEW, "--requirement", "NORM-1")
+# Looking for unraisable exceptions takes half of a short run, and would find those of other tests.
+QUIETLY = ("-q", "-p", "no:cacheprovider", "-p", "no:unraisableexception")
 
 
 class Outcome:
@@ -54,7 +56,7 @@ def run(tmp_path, capfd, monkeypatch):
 
     def go(*arguments, suites=(str(SUITES),)):
         folder = tmp_path / f"report{len(list(tmp_path.glob('report*')))}"
-        command = [*suites, *map(str, arguments), "--report", str(folder), "-q", "-p", "no:cacheprovider"]
+        command = [*suites, *map(str, arguments), "--report", str(folder), *QUIETLY]
         capfd.readouterr()
         code = pytest.main(command)
         out, err = capfd.readouterr()
@@ -63,23 +65,39 @@ def run(tmp_path, capfd, monkeypatch):
     return go
 
 
-def start(*arguments, report, cwd=CLONE, **variables):
-    """Begin a run in a process of its own."""
-    command = [*map(str, arguments), "--report", str(report), "-q", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "PYTHONPATH": str(CLONE), "HF_HUB_OFFLINE": "1", **variables}
-    return subprocess.Popen(
-        [sys.executable, "-m", "pytest", *command],
-        cwd=cwd,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+class Started:
+    """A run in a process of its own."""
+
+    def __init__(self, arguments, report, cwd):
+        self.report = report
+        command = [*map(str, arguments), "--report", str(report), *QUIETLY]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *command],
+            cwd=cwd,
+            env={**os.environ, "PYTHONPATH": str(CLONE), "HF_HUB_OFFLINE": "1"},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def finish(self, seconds=60):
+        out, _ = self.process.communicate(timeout=seconds)
+        return Outcome(self.process.returncode, out, self.report)
 
 
-def finish(process, report, seconds=60):
-    out, _ = process.communicate(timeout=seconds)
-    return Outcome(process.returncode, out, Path(report))
+@pytest.fixture
+def start(tmp_path):
+    """Begin a run in a process of its own; none is left behind."""
+    begun = []
+
+    def go(*arguments, cwd=CLONE):
+        begun.append(Started(arguments, tmp_path / f"started{len(begun)}", cwd))
+        return begun[-1]
+
+    yield go
+    for one in begun:
+        with one.process as process:
+            process.kill()
 
 
 @pytest.fixture
@@ -214,7 +232,7 @@ EXPECTED = {
     "breaks_off": (Status.ERROR, "KeyError: 'no such layer'"),
     "wrong_shape": (Status.FAIL, "shape is [3, 65, 7], expected [3, 65, 131]"),
     "nan": (Status.FAIL, "nan where the oracle has"),
-    "no_tensor": (Status.ERROR, "returned str, expected a tensor of logits"),
+    "no_tensor": (Status.ERROR, "returned str, expected"),
     "not_callable": (Status.ERROR, "returned int, expected a callable"),
     "double": (Status.FAIL, "dtype is torch.float64, expected torch.float32"),
 }
@@ -242,7 +260,7 @@ def test_whatever_a_build_does_is_on_record_and_the_others_are_still_judged(run,
     [
         ("def build(config, weights:\n    pass\n", "SyntaxError"),
         ("import no_such_library\n", "ModuleNotFoundError: No module named 'no_such_library'"),
-        ("raise SystemError('not today')\n", "SystemError: not today"),
+        ("raise SystemError('not today')\n", "not today"),
     ],
     ids=["SyntaxError", "ImportError", "raises"],
 )
@@ -463,23 +481,20 @@ def comparable(outcome):
 SEVERAL = (
     "suites",
     "--impl=reference",
-    "--impl=fault:rope.k-late",
+    "--impl=fault:norm.1-percent",
     "--requirement=NORM-1",
-    "--requirement=ROPE-6",
+    "--requirement=ATTN-2",
     "--variant=llama-2-70b",
+    "--dtype=float32",
+    "--dtype=bfloat16",
     "--profile=standard",
 )
 
 
-def test_two_runs_at_once_do_not_disturb_each_other_and_workers_change_no_record(run, tmp_path):
+def test_two_runs_at_once_do_not_disturb_each_other_and_workers_change_no_record(run, start):
     alone = run(*SEVERAL, suites=())
-    plain, parallel = tmp_path / "plain", tmp_path / "parallel"
-    together = [
-        start(*SEVERAL, report=plain),
-        start(*SEVERAL, "-n", "2", "--dist", "loadgroup", report=parallel),
-    ]
-    for process, folder in zip(together, (plain, parallel), strict=True):
-        outcome = finish(process, folder)
+    together = [start(*SEVERAL), start(*SEVERAL, "-n", "2", "--dist", "loadgroup")]
+    for outcome in [started.finish() for started in together]:
         assert outcome.code == 1, outcome.text
         assert comparable(outcome) == comparable(alone)
         assert "index.html" in outcome.text
@@ -487,19 +502,19 @@ def test_two_runs_at_once_do_not_disturb_each_other_and_workers_change_no_record
     assert {r.status for r in alone.records.values()} == {Status.PASS, Status.FAIL}
 
 
-def test_a_worker_that_dies_is_an_error_on_record(mine, tmp_path):
+def test_a_worker_that_dies_is_an_error_on_record(mine, start):
     path = mine("import os\ndef build(config, weights):\n    os._exit(3)\n")
-    process = start("suites", f"--impl={path}", "--impl=reference", *NORM, "-n", "2", report=tmp_path / "r")
-    done = finish(process, tmp_path / "r")
+    one = ("suites", *FEW, "--requirement", "NORM-2", "-n", "1", "--max-worker-restart", "0")
+    done = start(*one, "--impl=reference", f"--impl={path}").finish()
     assert done.code == 1, done.text
     (dead,) = done.of("mine.py")
-    assert (dead.requirement, dead.status) == ("NORM-1", Status.ERROR)
-    assert dead.reason.startswith("no verdict: worker 'gw")
+    assert (dead.requirement, dead.status) == ("NORM-2", Status.ERROR)
+    assert dead.reason.startswith("no verdict: worker 'gw0' crashed")
     assert [r.status for r in done.of("reference")] == [Status.PASS]
     assert "does not hold" in done.text
 
 
-def test_an_interrupted_run_leaves_records_and_page_of_what_was_done(mine, tmp_path):
+def test_an_interrupted_run_leaves_records_and_page_of_what_was_done(mine, start, tmp_path):
     marker = tmp_path / "asleep"
     path = mine(f"""
         import pathlib, time
@@ -507,14 +522,14 @@ def test_an_interrupted_run_leaves_records_and_page_of_what_was_done(mine, tmp_p
             pathlib.Path({str(marker)!r}).touch()
             time.sleep(60)
     """)
-    process = start("suites", "--impl=reference", f"--impl={path}", *NORM, report=tmp_path / "r")
-    deadline = time.monotonic() + 40
+    started = start("suites", "--impl=reference", f"--impl={path}", *NORM)
+    deadline = time.monotonic() + 60
     while not marker.exists():
-        assert process.poll() is None, process.communicate()[0]
+        assert started.process.poll() is None, started.finish().text
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    done = finish(process, tmp_path / "r", seconds=20)
+    started.process.send_signal(signal.SIGINT)
+    done = started.finish(seconds=30)
     assert done.code == pytest.ExitCode.INTERRUPTED == 2
     strictly((done.folder / "results.json").read_text(encoding="utf-8"))
     assert done.facts["interrupted"] is True
@@ -552,11 +567,11 @@ OUTSIDE = ("--impl=reference", "--requirement=LOGITS-1", "--variant=my-llama", *
     [("conftest.py", [".", str(SUITES)]), ("my_variants.py", ["-p", "my_variants", str(SUITES)])],
     ids=["conftest", "-p"],
 )
-def test_a_variant_of_a_folder_outside_the_clone_is_judged_and_shown(mine, tmp_path, name, arguments):
+def test_a_variant_of_a_folder_outside_the_clone_is_judged_and_shown(mine, start, tmp_path, name, arguments):
     mine(VARIANT, name)
     # The folder's own settings are in charge, and the tests of this project are still left out.
     mine("[pytest]\naddopts = --strict-config\n", "pytest.ini")
-    done = finish(start(*arguments, *OUTSIDE, cwd=tmp_path, report=tmp_path / "r"), tmp_path / "r")
+    done = start(*arguments, *OUTSIDE, cwd=tmp_path).finish()
     assert done.code == 0, done.text
     assert re.search(r"\b1 passed, \d\d deselected", done.text)
     assert set(done.records) == {("LOGITS-1", "reference", "my-llama", "float32")}

@@ -51,6 +51,26 @@ def test_every_fault_falls_on_its_requirement(checks, name):
     assert measured or all(r.reason for r in fell)
 
 
+# What only another dtype can show.
+OTHER_DTYPE = {"bfloat16": {"logits.wrong-in-fp16"}, "float16": set()}
+
+
+@pytest.mark.parametrize("dtype", OTHER_DTYPE)
+def test_faults_of_requirements_on_16_bit_fall_in_each_16_bit_dtype_alone(checks, dtype):
+    selection = Selection(profile="quick", dtypes=(dtype,))
+    survived = set()
+    for name, fault in catalogue().items():
+        subject = Subject(fault.make())
+        statuses = {
+            record.status
+            for check in proving(checks, fault.requirement)
+            for record in check.run(subject, selection, until_failure=True)
+        }
+        if statuses - {Status.SKIPPED} and Status.FAIL not in statuses:
+            survived.add(name)
+    assert survived == OTHER_DTYPE[dtype]
+
+
 @pytest.mark.parametrize("id_", [i for i in requirements() if i not in NEEDS_A_CHECKPOINT])
 def test_every_requirement_has_a_fault(id_):
     assert any(fault.requirement == id_ for fault in catalogue().values())
