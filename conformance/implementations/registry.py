@@ -46,9 +46,7 @@ def expand(names: list[str]) -> list[str]:
     for name in names:
         if name in GROUPS:
             singles += GROUPS[name]
-        elif name in BUILTIN or name.startswith(FAULT_PREFIX) or name.endswith(".py") or ":" in name:
-            singles.append(name)
-        elif "." in name and importlib.util.find_spec(name.partition(".")[0]) is not None:
+        elif name in BUILTIN or name.startswith(FAULT_PREFIX) or name.endswith(".py") or ":" in name or ("." in name and importlib.util.find_spec(name.partition(".")[0]) is not None):
             singles.append(name)
         else:
             raise ValueError(
