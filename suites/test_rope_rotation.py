@@ -59,7 +59,7 @@ def shift_cases(selection):
 
 
 def drawn_shifts(selection):
-    """Rows of several scores: a lone one may be near zero by cancellation, and then has no scale of its own."""
+    """Rows of several scores: a lone one may be near zero by cancellation, and has no scale of its own."""
     return strategies.rotations(selection, st.integers(1, 4000), fewest=9)
 
 

@@ -46,7 +46,7 @@ def expand(names: list[str]) -> list[str]:
     for name in names:
         if name in GROUPS:
             singles += GROUPS[name]
-        elif name in BUILTIN or name.startswith(FAULT_PREFIX) or name.endswith(".py") or ":" in name or ("." in name and importlib.util.find_spec(name.partition(".")[0]) is not None):
+        elif name in BUILTIN or name.startswith(FAULT_PREFIX) or is_place(name):
             singles.append(name)
         else:
             raise ValueError(
@@ -58,6 +58,14 @@ def expand(names: list[str]) -> list[str]:
     if missing:
         raise ValueError(f"{', '.join(missing)}: not installed; {absent()[missing[0]]}")
     return list(dict.fromkeys(singles))
+
+
+def is_place(name: str) -> bool:
+    """Whether a name can be a file or a module of the user's."""
+    package = name.partition(".")[0]
+    return (
+        name.endswith(".py") or ":" in name or ("." in name and importlib.util.find_spec(package) is not None)
+    )
 
 
 def get(name: str) -> Implementation:

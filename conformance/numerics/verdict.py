@@ -105,7 +105,8 @@ def judge(actual: Tensor, answer: Answer, case: Case, oracle: Setting = ORACLE) 
 def agree(actual: Tensor, other: Tensor, answer: Answer, case: Case, oracle: Setting = ORACLE) -> Verdict:
     """Compare two answers of one implementation that a law says are equal, within two budgets of the case.
 
-    Each answer may be off by one. A law isolates: an implementation that rotates wrongly, but the same with a cache as without, keeps it.
+    Each answer may be off by one. A law isolates: an implementation that rotates wrongly, but the same with a
+    cache as without, keeps it.
 
     Args:
         actual, other: the two answers.
