@@ -6,70 +6,17 @@ pasted back with --case. Patterns make the inputs in which faults show; plain no
 
 from __future__ import annotations
 
-import ast
 import functools
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from conformance.inputs import DTYPES, Pattern, draw
 from conformance.variants import first_with, variants
-from conformance.weights import REGIMES, Regime, make_weights
+from conformance.weights import Regime, make_weights
 from reference_impl import LlamaConfig, Rope
-
-DTYPES: dict[str, torch.dtype] = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
-Pattern = Literal["noise", "outlier", "ties", "one-hot", "constant", "denormal", "rows", "sweep", "zero"]
-# Powerful ones first: Hypothesis shrinks towards the front and tries it most.
-PATTERNS: tuple[Pattern, ...] = (
-    "rows",
-    "outlier",
-    "ties",
-    "one-hot",
-    "constant",
-    "sweep",
-    "denormal",
-    "noise",
-)
-
-
-def draw(shape: tuple[int, ...], seed: int, pattern: Pattern, scale: float, dtype: torch.dtype) -> Tensor:
-    """A dense tensor from a seed.
-
-    noise: normal. outlier: noise with every 24th channel thirty times larger. rows: noise whose rows differ
-    in size by up to 10³ (one loud row would hide a fault on all others). ties: few distinct values.
-    one-hot: one element a row, every other zero. constant: every element one. sweep: from −1 to 1 along the
-    row. zero: nothing. denormal: noise, a sixteenth of the dtype's smallest normal number.
-
-    Args:
-        shape: of the result.
-        seed: of the generator.
-        pattern: see above.
-        scale: the whole is multiplied by it.
-        dtype: the values are drawn in float32, then rounded to it once.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    noise = torch.randn(shape, generator=generator)
-    if pattern == "outlier":
-        noise[..., ::24] *= 30
-    elif pattern == "rows":
-        noise *= 10 ** (3 * torch.rand((*shape[:-1], 1), generator=generator) - 2)
-    elif pattern == "ties":
-        noise = noise.round()
-    elif pattern == "one-hot":
-        hot = torch.randint(0, shape[-1], (*shape[:-1], 1), generator=generator)
-        noise = torch.zeros(shape).scatter(-1, hot, 1.0)
-    elif pattern in {"constant", "zero"}:
-        noise = torch.full(shape, float(pattern == "constant"))
-    elif pattern == "sweep":
-        noise = torch.linspace(-1, 1, shape[-1]).expand(shape)
-    elif pattern == "denormal":
-        return (noise * torch.finfo(dtype).smallest_normal / 16).to(dtype)
-    return (noise * scale).to(dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,46 +252,3 @@ class ModelCase(Case):
 @functools.lru_cache(maxsize=128)
 def _weights(config: LlamaConfig, seed: int, regime: Regime, dtype: str) -> dict[str, Tensor]:
     return make_weights(config, seed, regime, DTYPES[dtype])
-
-
-def parse_case(text: str) -> Case:
-    """Read a spec back, as it stands in a record: "NormCase(dtype='float32', seed=0, n=8, …)".
-
-    Raises:
-        ValueError: no call of a known case with literal keyword arguments, or a field it does not have.
-    """
-    advice = f"expected what a record prints, one of {', '.join(Case.kinds)} with keyword arguments"
-    try:
-        call = ast.parse(text.strip(), mode="eval").body
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)) or call.args:
-            raise ValueError("not a case")  # noqa: TRY301 - one message for all malformed text
-        values = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-        case = Case.kinds[call.func.id](**values)
-        _require_buildable(case)
-        return case  # noqa: TRY300 - as above
-    except (SyntaxError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"cannot read the case {text!r} ({error}); {advice}") from error
-
-
-CHOICES: dict[str, tuple[str, ...]] = {
-    "dtype": tuple(DTYPES),
-    "regime": REGIMES,
-    **dict.fromkeys(("pattern", "up_pattern", "v_pattern"), get_args(Pattern)),
-}
-MAY_BE_ZERO = frozenset({"seed", "start", "shift", "past", "layer"})
-
-
-def _require_buildable(case: Case) -> None:
-    for field in fields(case):
-        value, known = getattr(case, field.name), CHOICES.get(field.name)
-        least = 0 if field.name in MAY_BE_ZERO else 1
-        if known and value not in known:
-            raise ValueError(f"{field.name} is {value!r}, there are {', '.join(known)}")
-        if field.type == "int" and (type(value) is not int or value < least):
-            raise ValueError(f"{field.name} is {value!r}, a whole number of at least {least} is needed")
-        if field.type == "float" and type(value) not in {int, float}:
-            raise ValueError(f"{field.name} is {value!r}, a number is needed")
-        if field.name == "chunks" and not (
-            isinstance(value, tuple) and all(type(c) is int and c > 0 for c in value)
-        ):
-            raise ValueError(f"chunks is {value!r}, a tuple of whole numbers of at least 1 is needed")

@@ -16,7 +16,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from conformance.cases import DTYPES, Case
+from conformance.cases import Case
+from conformance.inputs import DTYPES
 from conformance.numerics.verdict import Verdict
 from conformance.records import Record, Status
 from conformance.spec import requirement as spec_of

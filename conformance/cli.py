@@ -118,8 +118,8 @@ def run_headroom(options: argparse.Namespace) -> None:
     import torch  # noqa: PLC0415
 
     from conformance import builtin_variants as _builtin  # noqa: F401, PLC0415
-    from conformance.cases import DTYPES  # noqa: PLC0415
     from conformance.headroom import survey  # noqa: PLC0415
+    from conformance.inputs import DTYPES  # noqa: PLC0415
     from conformance.options import implementations  # noqa: PLC0415
     from conformance.session import find  # noqa: PLC0415
     from conformance.subject import Subject  # noqa: PLC0415

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conformance.cases import PATTERNS, AttentionCase, Case, GateCase, ModelCase, NormCase, RotateCase
+from conformance.cases import AttentionCase, Case, GateCase, ModelCase, NormCase, RotateCase
 from conformance.checks import Selection
 from conformance.implementations.base import Unsupported
+from conformance.inputs import PATTERNS
 from conformance.numerics import answers
 from conformance.numerics.verdict import K, judge
 from conformance.subject import Subject

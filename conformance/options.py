@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from conformance import builtin_variants as _builtin_variants  # noqa: F401 - registers them
-from conformance.cases import DTYPES, parse_case
+from conformance.case_spec import parse_case
 from conformance.checkpoints import NotInstalledError, resolve
 from conformance.checks import PROFILE_DRAWS, Selection
 from conformance.deviations import read_deviations
 from conformance.implementations import registry
+from conformance.inputs import DTYPES
 from conformance.session import Run, find
 from conformance.spec import requirement
 from conformance.variants import variants

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.cases import DTYPES
 from conformance.checkpoints import Checkpoint, NotInstalledError, load
 from conformance.checkpoints.compare import (
     cast,
@@ -27,6 +26,7 @@ from conformance.checkpoints.compare import (
 )
 from conformance.implementations.base import Model, Unsupported, not_offered
 from conformance.implementations.reference import ReferenceModel
+from conformance.inputs import DTYPES
 from conformance.numerics.measures import MEASURES, measure, row_scale
 from conformance.numerics.settings import CAST_THEN_WEIGHT, WEIGHT_THEN_CAST_FUSED
 from conformance.numerics.verdict import K, Verdict, compare, exact, floors, malformed, worst_of

@@ -8,17 +8,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from conformance.cases import (
-    PATTERNS,
-    AttentionCase,
-    Case,
-    GateCase,
-    ModelCase,
-    NormCase,
-    RotateCase,
-    TableCase,
-)
+from conformance.cases import AttentionCase, Case, GateCase, ModelCase, NormCase, RotateCase, TableCase
 from conformance.checks import Selection
+from conformance.inputs import PATTERNS
 from conformance.weights import REGIMES
 
 seeds = st.integers(0, 10_000)

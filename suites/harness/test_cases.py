@@ -9,20 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance import strategies, variants
-from conformance.cases import (
-    DTYPES,
-    PATTERNS,
-    AttentionCase,
-    Case,
-    GateCase,
-    ModelCase,
-    NormCase,
-    RotateCase,
-    TableCase,
-    draw,
-    parse_case,
-)
+from conformance.case_spec import parse_case
+from conformance.cases import AttentionCase, Case, GateCase, ModelCase, NormCase, RotateCase, TableCase
 from conformance.checks import Selection, check
+from conformance.inputs import DTYPES, PATTERNS, draw
 from conformance.numerics.verdict import exact
 from conformance.spec import requirement
 from conformance.weights import REGIMES, expected_shapes, make_weights

@@ -9,17 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.cases import (
-    DTYPES,
-    PATTERNS,
-    AttentionCase,
-    GateCase,
-    ModelCase,
-    NormCase,
-    RotateCase,
-    TableCase,
-)
+from conformance.cases import AttentionCase, GateCase, ModelCase, NormCase, RotateCase, TableCase
 from conformance.checks import Selection
+from conformance.inputs import DTYPES, PATTERNS
 from conformance.numerics import answers
 from conformance.numerics.measures import MEASURES, first_dishonest, measure
 from conformance.numerics.power import require_power
