@@ -135,16 +135,18 @@ def subject(request: pytest.FixtureRequest) -> Subject:
     try:
         return request.config.stash[RUN].subject(request.param)
     except Exception as error:  # noqa: BLE001 - a user's module may raise anything when it is imported
-        record = Record(
-            requirement=request.function.requirement,
-            implementation=request.param,
-            variant="ops",
-            dtype="any",
-            status=Status.ERROR,
-            reason=describe_exception(error),
-        )
-        request.node.user_properties.append((PROPERTY, session.dump([record])))
-        pytest.fail(f"{request.param} cannot be used: {record.reason}", pytrace=False)
+        reason = describe_exception(error)
+    # Outside of the handler, so that pytest does not print the whole chain once for every check.
+    record = Record(
+        requirement=request.function.requirement,
+        implementation=request.param,
+        variant="ops",
+        dtype="any",
+        status=Status.ERROR,
+        reason=reason,
+    )
+    request.node.user_properties.append((PROPERTY, session.dump([record])))
+    pytest.fail(f"{request.param} cannot be used: {reason}", pytrace=False)
 
 
 @pytest.fixture
