@@ -12,8 +12,9 @@ export TOKENIZERS_PARALLELISM := false
 PARALLEL := -n 2 --dist loadgroup
 
 check: $(VENV)/.ready
-	@$(BIN)/python -m conformance check $(PARALLEL) -q --checkpoint smollm2 --report $(REPORT); \
-	status=$$?; $(BIN)/python -m conformance verdict $(REPORT); exit $$status
+	@start=$$(date +%s); $(BIN)/python -m conformance check $(PARALLEL) -q --checkpoint smollm2 --report $(REPORT); \
+	status=$$?; echo "took $$(( $$(date +%s) - start )) s, with the environment in $(VENV)"; \
+	$(BIN)/python -m conformance verdict $(REPORT); exit $$status
 
 test: lint harness suites
 

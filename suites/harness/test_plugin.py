@@ -4,6 +4,7 @@ Runs are made in this process where they can be (a third of a second), and in on
 workers or another folder are what is tested.
 """
 
+import itertools
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from conformance.records import Record, Status, read_results
+from conformance.tally import merge
 
 CLONE = Path(__file__).parents[2]
 SUITES = CLONE / "suites"
@@ -375,6 +377,26 @@ def test_numbers_that_are_not_finite_become_null():
     assert Record.from_json(record.to_json()).status is Status.FAIL
 
 
+def test_of_two_outcomes_the_worse_one_is_kept_with_the_examples_of_both():
+    def outcome(status, headroom=None, error=None):
+        fields = {"requirement": "NORM-1", "implementation": "mine", "variant": "ops", "dtype": "float32"}
+        return Record(**fields, status=status, headroom=headroom, error=error, examples=2)
+
+    # Best first; a failure that cannot be measured is worse than any that can.
+    ranked = [
+        outcome(Status.UNSUPPORTED),
+        outcome(Status.PASS, 0.1),
+        outcome(Status.PASS, 0.9),
+        outcome(Status.DEVIATION, 0.5),
+        outcome(Status.FAIL, 3.0),
+        outcome(Status.FAIL),
+        outcome(Status.ERROR),
+    ]
+    for better, worse in itertools.combinations(ranked, 2):
+        for kept in (merge(better, worse), merge(worse, better)):
+            assert (kept.status, kept.headroom, kept.examples) == (worse.status, worse.headroom, 4)
+
+
 # Deviations.
 
 ENTRY = """
@@ -427,8 +449,18 @@ def test_a_listed_disagreement_that_no_longer_shows_is_red(run, mine):
     assert {r.status for r in found} == {Status.UNEXPECTED_PASS}
     assert all("it holds; remove the entry" in r.reason for r in found)
     assert all(r.status is Status.PASS for r in done.records.values() if r.requirement != "MLP-1")
-    filtered = run("--impl", "reference", *FEW, "--requirement", "MLP-1", "--deviations", listed, **MLP)
-    assert filtered.code == 0
+
+
+def test_a_run_of_a_part_calls_nothing_outdated(run, mine):
+    listed = mine(entry("MLP-1", "reference") + entry("MLP-1", "reference", "float8"), "known.toml")
+    one = f"{SUITES / 'test_mlp.py'}::test_silu_is_z_times_sigmoid_from_end_to_end"
+    for part in (["--requirement", "MLP-1"], ["-k", "silu_is"], ["--variant", "llama-2-7b"]):
+        assert (
+            run("--impl", "reference", "--profile", "quick", "--deviations", listed, *part, **MLP).code == 0
+        )
+    done = run("--impl", "reference", "--profile", "quick", "--deviations", listed, suites=(one,))
+    assert done.code == 0
+    assert {r.status for r in done.records.values()} == {Status.PASS}
 
 
 def test_an_entry_that_fits_nothing_is_red(run, mine):
