@@ -14,6 +14,11 @@ ROPE_FIELDS: dict[str, tuple[str, ...]] = {
 ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 
 
+def is_number(value: object) -> bool:
+    """Whether a value is a finite number; a config.json may hold strings in their place."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rope:
     """How fast each pair of a head turns with the position.
@@ -52,7 +57,7 @@ class Rope:
             )
         for name in ("rope_theta", *wanted):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
+            if not (is_number(value) and value > 0):
                 raise ValueError(f"{name} is {value!r}, expected a positive number")
         if self.low_freq_factor is not None and self.low_freq_factor >= (self.high_freq_factor or 0):
             raise ValueError(
@@ -96,17 +101,18 @@ class LlamaConfig:
     mlp_bias: bool = False
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = 0 if field.name == "head_dim" else 1  # 0 stands for D / H
+            if field.type == "int" and (type(value) is not int or value < least):
+                raise ValueError(f"{field.name} is {value!r}, expected a whole number of at least 1")
         if self.head_dim == 0:
-            if self.num_attention_heads < 1 or self.hidden_size % self.num_attention_heads:
+            if self.hidden_size % self.num_attention_heads:
                 raise ValueError(
                     f"hidden_size {self.hidden_size} is no multiple of num_attention_heads "
                     f"{self.num_attention_heads}; give head_dim"
                 )
             object.__setattr__(self, "head_dim", self.hidden_size // self.num_attention_heads)
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "int" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ValueError(f"{field.name} is {value!r}, expected a whole number of at least 1")
         if self.head_dim % 2:
             raise ValueError(f"head_dim is {self.head_dim}, expected an even number: rotation turns pairs")
         if self.num_attention_heads % self.num_key_value_heads:
@@ -114,7 +120,7 @@ class LlamaConfig:
                 f"num_attention_heads {self.num_attention_heads} is no multiple of num_key_value_heads "
                 f"{self.num_key_value_heads}; every kv head must serve the same number of query heads"
             )
-        if not (math.isfinite(self.rms_norm_eps) and self.rms_norm_eps >= 0):
+        if not (is_number(self.rms_norm_eps) and self.rms_norm_eps >= 0):
             raise ValueError(f"rms_norm_eps is {self.rms_norm_eps!r}, expected a number of at least 0")
         if self.hidden_act not in ACTIVATIONS:
             raise ValueError(f"hidden_act is {self.hidden_act!r}, expected one of {', '.join(ACTIVATIONS)}")

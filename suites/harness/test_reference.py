@@ -529,3 +529,17 @@ def test_a_config_does_not_change():
         SMALL.head_dim = 8
     assert replace(SMALL, head_dim=0, hidden_size=48).head_dim == 8
     assert SMALL.group_size == 3
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"hidden_size": "48"}, {"rms_norm_eps": "1e-5"}, {"num_attention_heads": 0}]
+)
+def test_text_in_place_of_a_number_is_a_value_error_that_names_the_field(wrong):
+    sizes = {"vocab_size": 9, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 1}
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        LlamaConfig(**{**sizes, "num_attention_heads": 6, "num_key_value_heads": 2, **wrong})
+
+
+def test_text_in_place_of_theta_is_a_value_error_that_names_it():
+    with pytest.raises(ValueError, match="rope_theta"):
+        Rope(rope_theta="1e4")
