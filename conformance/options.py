@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,14 +35,17 @@ def make_run(option: Callable[[str], Any]) -> Run:
     """
     for id_ in option("--requirement"):
         requirement(id_)
+    draft = option("--write-deviations")
+    if draft and not Path(draft).resolve().parent.is_dir():
+        raise ValueError(f"--write-deviations {draft}: its folder does not exist; make it first")
     deviations = option("--deviations")
     return Run(
         implementations=implementations(option("--impl")),
         selection=selection(option),
         deviations=read_deviations(Path(deviations) if deviations else None),
-        report=Path(option("--report")),
         checkpoint=checkpoint(option("--checkpoint")),
         filtered=any(option(name) for name in FILTERS) or any("::" in a for a in option("file_or_dir")),
+        report=writable(Path(option("--report"))),  # last: a typo leaves no folder behind
     )
 
 
@@ -61,6 +65,21 @@ def implementations(names: Sequence[str]) -> list[str]:
             except Exception:  # noqa: BLE001, S112 - the code itself raises: that is a result of every check
                 continue
     return singles
+
+
+def writable(folder: Path) -> Path:
+    """The folder, made now: at the end of a run it would be too late to find that it cannot be.
+
+    Raises:
+        ValueError: it cannot be made, or nothing can be written into it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--report {folder} cannot be made: {error.strerror}; name a folder") from error
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"--report {folder} cannot be written into; name another folder")
+    return folder
 
 
 def checkpoint(name: str) -> str:

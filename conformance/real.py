@@ -27,9 +27,9 @@ from conformance.checkpoints.compare import (
 from conformance.implementations.base import Model, Unsupported, not_offered
 from conformance.implementations.reference import ReferenceModel
 from conformance.inputs import DTYPES
-from conformance.numerics.measures import MEASURES, measure, row_scale
+from conformance.numerics.measures import row_scale
 from conformance.numerics.settings import CAST_THEN_WEIGHT, WEIGHT_THEN_CAST_FUSED
-from conformance.numerics.verdict import K, Verdict, compare, exact, floors, malformed, worst_of
+from conformance.numerics.verdict import Verdict, budgets, compare, exact, malformed, worst_of
 from conformance.records import Record, Status
 from conformance.subject import Subject
 from conformance.tally import describe_exception
@@ -95,11 +95,6 @@ def envelope(name: str, dtype: torch.dtype) -> Envelope:
         if tap != "logits":  # the residual stream stands in the permuted order
             yardsticks[1][tap] = torch.empty_like(value).index_copy_(-1, order, value)
     del permuted
-    budgets = {}
-    for tap, want in oracle.items():
-        errors = [measure(y[tap], want, dtype).values for y in yardsticks]
-        floor = floors(dtype, want.shape[-1])
-        budgets[tap] = {m: K * max(e[m] for e in errors) + floor[m] for m in MEASURES}
     prompt = tokens[:, :PROMPT_TOKENS]
     ids, logits = oracle_greedy(config, weights, prompt, ReferenceModel(plain), GREEDY_TOKENS)
     return Envelope(
@@ -107,7 +102,7 @@ def envelope(name: str, dtype: torch.dtype) -> Envelope:
         weights=weights,
         tokens=tokens,
         oracle=oracle,
-        budgets=budgets,
+        budgets={tap: budgets((y[tap] for y in yardsticks), want, dtype) for tap, want in oracle.items()},
         greedy_ids=ids,
         greedy_logits=logits,
     )

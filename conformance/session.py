@@ -98,7 +98,7 @@ class Run:
             "seed": self.selection.seed,
             "device": device_name(self.selection.device),
             "threads": torch.get_num_threads(),
-            "float32_matmul_precision": torch.get_float32_matmul_precision(),
+            "float32_matmul_precision": matmul_precision(),
             "git": git_state(),
             "python": platform.python_version(),
             "platform": platform.platform(),
@@ -116,6 +116,16 @@ def find(name: str) -> Any:
 
         return implementation(name.removeprefix(registry.FAULT_PREFIX))
     return registry.get(name)
+
+
+def matmul_precision() -> str:
+    """How float32 products are computed; torch refuses to say where its two ways to set it were mixed."""
+    import torch  # noqa: PLC0415
+
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError as error:
+        return f"unknown ({str(error).partition('.')[0]})"
 
 
 def versions() -> dict[str, str]:

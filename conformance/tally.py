@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import traceback
 import warnings
 from collections.abc import Callable
@@ -17,6 +18,13 @@ from conformance.implementations.base import Unsupported
 from conformance.numerics.verdict import Verdict, worst_of
 from conformance.records import Record, Status
 from conformance.subject import Subject
+
+CLONE = Path(__file__).resolve().parent.parent
+NOT_THE_USERS = (
+    "site-packages",
+    "<frozen",
+    *(str(CLONE / part) + os.sep for part in ("conformance", "reference_impl", "suites")),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +89,10 @@ class Tally:
             return replace(blank, status=Status.UNSUPPORTED, reason=str(unsupported), repro="")
         except Exception as error:  # noqa: BLE001 - whatever a subject raises is a result
             return replace(blank, status=Status.ERROR, reason=describe_exception(error))
-        verdict = worst_of(*verdicts) if isinstance(verdicts, list) else verdicts
+        given = verdicts if isinstance(verdicts, list) else [verdicts]
+        if not given or not all(isinstance(verdict, Verdict) for verdict in given):
+            raise TypeError(f"{self.question.title} returned {verdicts!r}, expected a Verdict or several")
+        verdict = worst_of(*given)
         return replace(
             blank,
             status=Status.PASS if verdict.passed else Status.FAIL,
@@ -110,7 +121,7 @@ class Tally:
         path = os.path.relpath(self.question.path)
         device = "" if self.subject.device.type == "cpu" else f" --device {self.subject.device}"
         return (
-            f"pytest {path}::{self.question.title} --impl {self.subject.implementation.name}"
+            f"pytest {path}::{self.question.title} --impl {shlex.quote(self.subject.implementation.name)}"
             f'{device} --case "{case.spec}"'
         )
 
@@ -149,7 +160,9 @@ def merge(one: Record, other: Record) -> Record:
 
 
 def describe_exception(error: BaseException) -> str:
-    """What was raised and where, in one line."""
-    frames = traceback.extract_tb(error.__traceback__)
+    """What was raised and where, in one line: the innermost line of the user's own code, if there is one."""
+    frames = list(traceback.extract_tb(error.__traceback__))
+    own = [f for f in frames if not any(part in f.filename for part in NOT_THE_USERS)]
+    frames = own or frames
     where = f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}"[:2000]

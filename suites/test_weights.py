@@ -17,16 +17,18 @@ def load_cases(selection):
     return [ModelCase(dtype="float32", variant=v, shape=s) for v, s in selection.smalls() if s == "gqa"]
 
 
-def refusal(subject, case, weights, *wanted):
-    """Whether building fails with a message that names the tensor and holds every other wanted word."""
-    implementation = subject.implementation
+def refused(subject, case, weights, what, *wanted):
+    """The verdict on building with weights that do not fit: a message with every wanted word."""
+    given = {name: subject.on_device(w) for name, w in weights.items()}
     try:
-        implementation.build(case.config, {name: subject.on_device(w) for name, w in weights.items()})
+        subject.implementation.build(case.config, given)
     except Unsupported:
         raise
     except Exception as error:  # noqa: BLE001 - any refusal counts, if its message helps
-        return [" or ".join(words) for words in wanted if not any(w in str(error) for w in words)]
-    return ["(nothing was raised)"]
+        lacking = [" or ".join(words) for words in wanted if not any(w in str(error) for w in words)]
+        reason = f"{what}: refused, but the message lacks {', '.join(lacking)}"
+        return exact(not lacking, "refusal", reason)
+    return exact(False, "refusal", f"{what}: nothing was raised")
 
 
 def names(subject, tensor):
@@ -45,12 +47,8 @@ def test_a_misshapen_tensor_is_refused_by_name_and_shapes(subject, case):
         right = case.weights()[tensor]
         wrong = right[..., :1]
         shapes = [(str(list(t.shape))[1:-1],) for t in (wrong, right)]
-        lacking = refusal(subject, case, {**case.weights(), tensor: wrong}, names(subject, tensor), *shapes)
-        verdicts.append(
-            exact(
-                not lacking, "refusal", f"{tensor} given as {list(wrong.shape)}, the message lacks {lacking}"
-            )
-        )
+        weights, what = {**case.weights(), tensor: wrong}, f"{tensor} given as {list(wrong.shape)}"
+        verdicts.append(refused(subject, case, weights, what, names(subject, tensor), *shapes))
     return verdicts
 
 
@@ -58,13 +56,10 @@ def test_a_misshapen_tensor_is_refused_by_name_and_shapes(subject, case):
 def test_rows_missing_in_one_tensor_cannot_be_made_up_by_another(subject, case):
     """q too short and k too long by the same rows: a fused qkv has the right size, and is wrong."""
     q, k = (f"model.layers.0.self_attn.{part}_proj.weight" for part in "qk")
-    weights = case.weights()
-    rows = case.config.head_dim
+    weights, rows = case.weights(), case.config.head_dim
     wrong = {q: weights[q][:-rows], k: torch.cat([weights[k], weights[k][:rows]])}
-    lacking = refusal(subject, case, {**weights, **wrong}, (*names(subject, q), *names(subject, k)))
-    return exact(
-        not lacking, "refusal", f"{q} {rows} rows short, {k} as many long: the message lacks {lacking}"
-    )
+    what = f"{q} {rows} rows short and {k} as many long"
+    return refused(subject, case, {**weights, **wrong}, what, (*names(subject, q), *names(subject, k)))
 
 
 @check("WEIGHT-2", cases=load_cases)
@@ -72,11 +67,7 @@ def test_missing_and_unexpected_names_are_refused_by_name(subject, case):
     verdicts = []
     for tensor in subjects(case):
         weights = {n: w for n, w in case.weights().items() if n != tensor}
-        lacking = refusal(subject, case, weights, names(subject, tensor))
-        verdicts.append(exact(not lacking, "refusal", f"without {tensor}, the message lacks {lacking}"))
+        verdicts.append(refused(subject, case, weights, f"without {tensor}", names(subject, tensor)))
     extra = "model.layers.0.self_attn.unexpected_proj.weight"
-    lacking = refusal(
-        subject, case, {**case.weights(), extra: case.weights()[SUBJECTS[0]]}, (extra, "unexpected_proj")
-    )
-    verdicts.append(exact(not lacking, "refusal", f"with {extra}, the message lacks {lacking}"))
-    return verdicts
+    weights = {**case.weights(), extra: case.weights()[SUBJECTS[0]]}
+    return [*verdicts, refused(subject, case, weights, f"with {extra}", (extra, "unexpected_proj"))]

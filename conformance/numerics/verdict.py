@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -72,9 +72,19 @@ def budgets_of(answer: Answer, case: Hashable, oracle_setting: Setting = ORACLE)
     assert isinstance(case, Case)
     dtype = case.torch_dtype
     oracle = oracle_of(answer, case, oracle_setting)
+    return budgets((answer(case, setting) for setting in yardsticks(dtype)), oracle, dtype)
+
+
+def budgets(accepted: Iterable[Tensor], oracle: Tensor, dtype: torch.dtype) -> dict[str, float]:
+    """The budget of each measure: K · the worst of the accepted answers + floor.
+
+    Args:
+        accepted: what the reference gives under the accepted conventions and orders, in dtype.
+        oracle: float64.
+        dtype: of the answers.
+    """
     worst = dict.fromkeys(MEASURES, 0.0)
-    for setting in yardsticks(dtype):
-        actual = answer(case, setting)
+    for actual in accepted:
         if first_dishonest(actual, oracle, dtype) is not None:
             continue  # a convention that overflows here is no excuse
         errors = measure(actual, oracle, dtype)
@@ -120,8 +130,8 @@ def agree(actual: Tensor, other: Tensor, answer: Answer, case: Case, oracle: Set
     wrong = malformed(actual, want, case.torch_dtype)
     if wrong is not None:
         return wrong
-    budgets = budgets_of(answer, case.question, oracle)
-    return compare(actual, want, case.torch_dtype, {name: 2 * value for name, value in budgets.items()})
+    one = budgets_of(answer, case.question, oracle)
+    return compare(actual, want, case.torch_dtype, {name: 2 * value for name, value in one.items()})
 
 
 def malformed(actual: Tensor, want: Tensor, dtype: torch.dtype) -> Verdict | None:
@@ -140,16 +150,16 @@ def malformed(actual: Tensor, want: Tensor, dtype: torch.dtype) -> Verdict | Non
     return None
 
 
-def compare(actual: Tensor, want: Tensor, dtype: torch.dtype, budgets: dict[str, float]) -> Verdict:
+def compare(actual: Tensor, want: Tensor, dtype: torch.dtype, allowed: dict[str, float]) -> Verdict:
     """The verdict on a well-formed answer, by the measure with the least headroom left."""
     errors = measure(actual.detach().cpu(), want, dtype)
-    headroom = {name: errors.values[name] / budgets[name] for name in MEASURES}
+    headroom = {name: errors.values[name] / allowed[name] for name in MEASURES}
     worst = max(MEASURES, key=lambda name: headroom[name])
     return Verdict(
         passed=headroom[worst] <= 1,
         measure=worst,
         error=errors.values[worst],
-        budget=budgets[worst],
+        budget=allowed[worst],
         headroom=headroom[worst],
         coordinate=errors.coordinates[worst],
     )

@@ -135,7 +135,7 @@ def left_out(cell: Cell, rows: int) -> str:
     """What is said in place of the records that are not listed."""
     rest = cell.records[rows:]
     measured = [record for record in rest if record.headroom is not None]
-    above = f", none above {number(max(r.headroom or 0.0 for r in measured))}" if measured else ""
+    above = f", none above {number(max(r.headroom or 0.0 for r in measured), line=True)}" if measured else ""
     return f"{len(rest)} more{above}; they are in results.json"
 
 

@@ -34,12 +34,13 @@ def status_word(status: Status) -> str:
     return str(status).replace("-", " ")
 
 
-def number(value: float | None, absent: str = "–") -> str:
-    """Three digits above 1, two below, but never rounded on to 1, which is the line.
+def number(value: float | None, absent: str = "–", *, line: bool = False) -> str:
+    """Three digits above 1, two below.
 
     Args:
         value: a headroom, an error or a budget, no unit.
         absent: what stands for None.
+        line: it is a headroom, for which 1 is the line: never round on to it.
 
     Returns:
         Such as "0", "0.31", "0.9996", "12.4", "4070", "4.1e4", "2.3e-7".
@@ -55,7 +56,7 @@ def number(value: float | None, absent: str = "–") -> str:
     power = math.floor(math.log10(size))
     digits = max(0, (2 if power >= 0 else 1) - power)
     text = f"{value:.{digits}f}"
-    while float(text) == 1 != value and digits < 17:
+    while line and float(text) == 1 != value and digits < 17:
         digits += 1
         text = f"{value:.{digits}f}"
     return text
@@ -77,7 +78,7 @@ def coordinate(record: Record) -> str:
 def headroom(record: Record) -> str:
     """The headroom, or in a word why there is none; empty where none is expected."""
     if record.headroom is not None:
-        return number(record.headroom)
+        return number(record.headroom, line=True)
     if record.status is Status.FAIL:
         return "exact" if record.budget == 0 else record.measure
     return ""
@@ -98,7 +99,7 @@ def measured(record: Record) -> str:
     if record.budget is not None:
         parts.append(f"allowed {number(record.budget)}")
     if record.headroom is not None:
-        parts.append(f"headroom {number(record.headroom)}")
+        parts.append(f"headroom {number(record.headroom, line=True)}")
     if record.coordinate:
         parts.append(f"worst at {coordinate(record)}")
     return ", ".join(parts)

@@ -18,7 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from conformance.options import writable
 from conformance.records import Record, Status, read_results
+from conformance.session import matmul_precision
 from conformance.tally import merge
 
 CLONE = Path(__file__).parents[2]
@@ -610,3 +612,29 @@ def test_a_variant_of_a_folder_outside_the_clone_is_judged_and_shown(mine, start
     (record,) = done.records.values()
     assert record.examples == 6  # three regimes of two shapes: 6 heads on 2, and its own one kv head
     assert "my-llama" in done.page
+
+
+# What would be found out too late, after the work is done.
+
+
+def test_a_report_folder_that_cannot_be_made_is_a_usage_error_before_anything_runs(tmp_path):
+    occupied = tmp_path / "occupied"
+    occupied.write_text("a file", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"--report .*occupied.* cannot be made: .*; name a folder"):
+        writable(occupied)
+
+
+def test_a_draft_into_a_folder_that_does_not_exist_is_a_usage_error(run, tmp_path):
+    outcome = run(*NORM, "--impl", "reference", "--write-deviations", tmp_path / "absent" / "d.toml")
+    assert outcome.code == pytest.ExitCode.USAGE_ERROR
+    assert "its folder does not exist" in outcome.text
+
+
+def test_a_refusal_to_name_the_matmul_precision_costs_no_results(monkeypatch):
+    import torch
+
+    def refuse():
+        raise RuntimeError("mixed settings. Use one of them")
+
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", refuse)
+    assert matmul_precision() == "unknown (mixed settings)"

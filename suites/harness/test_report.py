@@ -143,7 +143,12 @@ def test_failures_without_a_number_come_before_any_number():
     ],
 )
 def test_numbers_are_short_and_are_never_rounded_on_to_the_line(value, text):
-    assert number(value) == text
+    assert number(value, line=True) == text
+
+
+def test_an_error_is_rounded_like_any_number_and_a_headroom_never_on_to_the_line():
+    assert number(0.9999999999999999) == "1.00"
+    assert number(0.9999999999999999, line=True) == "0.9999999999999999"
 
 
 def test_a_relative_change_carries_its_sign():
