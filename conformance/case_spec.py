@@ -48,6 +48,11 @@ def _require_buildable(case: Case) -> None:
             raise ValueError(f"{field.name} is {value!r}, a whole number of at least {least} is needed")
         if field.type == "float" and type(value) not in {int, float}:
             raise ValueError(f"{field.name} is {value!r}, a number is needed")
+        if field.name == "but" and not (
+            isinstance(value, tuple)
+            and all(isinstance(c, tuple) and len(c) == 2 and isinstance(c[0], str) for c in value)
+        ):
+            raise ValueError(f"but is {value!r}, a tuple of (field, value) is needed")
         if field.name == "chunks" and not (
             isinstance(value, tuple) and all(type(c) is int and c > 0 for c in value)
         ):

@@ -18,6 +18,22 @@ from conformance.variants import first_with, variants
 from conformance.weights import Regime, make_weights
 from reference_impl import LlamaConfig, Rope
 
+Changes = tuple[tuple[str, Any], ...]
+
+
+def changed(config: LlamaConfig, but: Changes) -> LlamaConfig:
+    """A config that differs in some fields; those of the frequency rule are spelt "rope.factor".
+
+    Raises:
+        ValueError: the config has no such field, or it does not fit the others.
+    """
+    of_rope = {name.removeprefix("rope."): value for name, value in but if name.startswith("rope.")}
+    own = {name: value for name, value in but if not name.startswith("rope.")}
+    try:
+        return replace(config, rope=replace(config.rope, **of_rope), **own)
+    except TypeError as error:
+        raise ValueError(f"no config can be built with {but!r}: {error}") from error
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -107,11 +123,12 @@ class TableCase(Case):
     start: int = 0
     tokens: int = 65
     stride: int = 1
+    but: Changes = ()
 
     @property
     def config(self) -> LlamaConfig:
         """The config whose rule and head width are meant."""
-        return variants([self.variant])[0].shape(self.shape)
+        return changed(variants([self.variant])[0].shape(self.shape), self.but)
 
     def positions(self) -> Tensor:
         """[tokens] int64."""
@@ -198,6 +215,8 @@ class ModelCase(Case):
         batch, tokens: B, T.
         chunks: how the tokens are split over calls with a cache; () where they are not.
         layer: for checks on one layer.
+        but: fields in which the config differs from the variant's, such as (("hidden_act", "gelu"),); those
+            of the frequency rule are spelt "rope.factor".
     """
 
     variant: str = "llama-3-8b"
@@ -207,6 +226,7 @@ class ModelCase(Case):
     tokens: int = 65
     chunks: tuple[int, ...] = ()
     layer: int = 0
+    but: Changes = ()
 
     def __post_init__(self) -> None:
         if self.chunks and sum(self.chunks) != self.tokens:
@@ -216,8 +236,8 @@ class ModelCase(Case):
 
     @property
     def config(self) -> LlamaConfig:
-        """The small config."""
-        return variants([self.variant])[0].shape(self.shape)
+        """The small config, with what is changed in it."""
+        return changed(variants([self.variant])[0].shape(self.shape), self.but)
 
     @property
     def question(self) -> Case:
@@ -227,7 +247,7 @@ class ModelCase(Case):
     @property
     def twin(self) -> ModelCase:
         """See Case.twin."""
-        variant, shape = first_with(self.config)
+        variant, shape = first_with(variants([self.variant])[0].shape(self.shape))
         return replace(self, variant=variant, shape=shape)
 
     def weights(self) -> dict[str, Tensor]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 
 from conformance.cases import ModelCase
-from conformance.implementations.base import Implementation, Model
+from conformance.implementations.base import Implementation, Model, Unsupported
+
+# What a Llama need not know: to refuse a config that asks for it is an answer; to ignore it is a fault.
+OPTIONS = frozenset({"hidden_act", "attention_bias", "mlp_bias", "rope.partial_rotary_factor"})
 
 
 class Subject:
@@ -22,11 +25,26 @@ class Subject:
         self._models: dict[object, Model] = {}
 
     def model(self, case: ModelCase) -> Model:
-        """The built model of a case; cases on the same weights share it."""
+        """The built model of a case; cases on the same weights share it.
+
+        Raises:
+            Unsupported: it does not build such a model; or refuses it, where the case asks for an option.
+        """
         if case.model_key not in self._models:
             weights = {name: self.on_device(w) for name, w in case.weights().items()}
-            self._models[case.model_key] = self.implementation.build(case.config, weights)
+            self._models[case.model_key] = self._build(case, weights)
         return self._models[case.model_key]
+
+    def _build(self, case: ModelCase, weights: dict[str, torch.Tensor]) -> Model:
+        asked = [f"{name} = {value!r}" for name, value in case.but if name in OPTIONS]
+        try:
+            return self.implementation.build(case.config, weights)
+        except Unsupported:
+            raise
+        except Exception as error:
+            if not asked:
+                raise
+            raise Unsupported(f"refuses {', '.join(asked)} ({type(error).__name__}: {error})") from error
 
     def forget(self) -> None:
         """Drop the built models, where every case brings its own weights."""

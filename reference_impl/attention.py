@@ -65,3 +65,12 @@ def attention(
     if mask is not None:
         scores_BHTS = scores_BHTS.masked_fill(~mask, float("-inf"))
     return ops.softmax(scores_BHTS) @ v_BHSd
+
+
+def fused_attention(
+    q_BHTd: Tensor, k_BGSd: Tensor, v_BGSd: Tensor, mask: Tensor | None, scale: float, ops: Ops
+) -> Tensor:
+    """The same with scores and weights kept in float32 for 16-bit inputs, as fused kernels keep them."""
+    dtype, wide = q_BHTd.dtype, statistic_dtype(q_BHTd.dtype)
+    q_BHTd, k_BGSd, v_BGSd = q_BHTd.to(wide), k_BGSd.to(wide), v_BGSd.to(wide)
+    return attention(q_BHTd, k_BGSd, v_BGSd, mask, scale, ops).to(dtype)

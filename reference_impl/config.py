@@ -29,6 +29,7 @@ class Rope:
         factor: by how much slow pairs are slowed down (linear, llama3).
         low_freq_factor, high_freq_factor: edges of the smooth band, in turns per original context (llama3).
         original_max_position_embeddings: original context C0, in tokens (llama3).
+        partial_rotary_factor: the part of each head that is rotated, from its front; the rest passes through.
 
     Raises:
         ValueError: an unknown rope_type, or a field its rule lacks or does not take.
@@ -40,6 +41,7 @@ class Rope:
     low_freq_factor: float | None = None
     high_freq_factor: float | None = None
     original_max_position_embeddings: int | None = None
+    partial_rotary_factor: float = 1.0
 
     def __post_init__(self) -> None:
         if self.rope_type not in ROPE_FIELDS:
@@ -48,7 +50,8 @@ class Rope:
                 "write the rule's name as config.json spells it"
             )
         wanted = ROPE_FIELDS[self.rope_type]
-        given = tuple(f.name for f in fields(self)[2:] if getattr(self, f.name) is not None)
+        optional = {name for names in ROPE_FIELDS.values() for name in names}
+        given = tuple(n for n in vars(self) if n in optional and getattr(self, n) is not None)
         if set(given) != set(wanted):
             raise ValueError(
                 f"rope_type {self.rope_type!r} got the fields {sorted(given)}, expected exactly "
@@ -59,11 +62,18 @@ class Rope:
             value = getattr(self, name)
             if not (is_number(value) and value > 0):
                 raise ValueError(f"{name} is {value!r}, expected a positive number")
+        part = self.partial_rotary_factor
+        if not (is_number(part) and 0 < part <= 1):
+            raise ValueError(f"partial_rotary_factor is {part!r}, expected a part of the head, at most 1")
         if self.low_freq_factor is not None and self.low_freq_factor >= (self.high_freq_factor or 0):
             raise ValueError(
                 f"low_freq_factor is {self.low_freq_factor}, expected less than "
                 f"high_freq_factor {self.high_freq_factor}; they may have been exchanged"
             )
+
+    def rotary_dim(self, head_dim: int) -> int:
+        """How many elements of a head are rotated: the part of it, rounded down."""
+        return int(head_dim * self.partial_rotary_factor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +125,12 @@ class LlamaConfig:
             object.__setattr__(self, "head_dim", self.hidden_size // self.num_attention_heads)
         if self.head_dim % 2:
             raise ValueError(f"head_dim is {self.head_dim}, expected an even number: rotation turns pairs")
+        part, rotary = self.rope.partial_rotary_factor, self.rope.rotary_dim(self.head_dim)
+        if rotary < 2 or rotary % 2:
+            raise ValueError(
+                f"partial_rotary_factor {part} of head_dim {self.head_dim} is {rotary}, expected an even "
+                "number of at least 2: rotation turns pairs"
+            )
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
                 f"num_attention_heads {self.num_attention_heads} is no multiple of num_key_value_heads "
@@ -129,3 +145,20 @@ class LlamaConfig:
     def group_size(self) -> int:
         """H / G: how many query heads share a kv head."""
         return self.num_attention_heads // self.num_key_value_heads
+
+
+def gated_width(hidden_size: int, multiple_of: int, multiplier: float = 1.0) -> int:
+    """The width F of the gated network where a config gives its rule instead: Meta's params.json does.
+
+    F = int(multiplier · int(2/3 · 4D)), rounded up to a multiple of multiple_of: three matrices of that width
+    weigh what the two of width 4D did.
+
+    Args:
+        hidden_size: D.
+        multiple_of: "multiple_of".
+        multiplier: "ffn_dim_multiplier"; 1 where it is absent.
+
+    Source: Shazeer 2020, arXiv 2002.05202, section 3; Meta llama3/model.py, FeedForward.
+    """
+    width = int(multiplier * int(2 * 4 * hidden_size / 3))
+    return multiple_of * math.ceil(width / multiple_of)

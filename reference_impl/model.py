@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from reference_impl.block import Step, Tap, no_tap
 from reference_impl.cache import KVCache
+from reference_impl.norm import statistic_dtype
 from reference_impl.ops import Ops
 
 if TYPE_CHECKING:
@@ -137,3 +138,19 @@ class Llama:
         logits = self.ops.linear(x_BTD, head, None)
         tap("logits", logits)
         return logits
+
+
+def loss(logits_BTV: Tensor, tokens_BT: Tensor) -> Tensor:
+    """Mean cross-entropy of predicting each token from those before it: logits t against token t + 1.
+
+    Args:
+        logits_BTV: of the tokens themselves, unshifted.
+        tokens_BT: int64; T ≥ 2.
+
+    Returns:
+        a scalar, in float32 at least: a 16-bit sum over [B·T, V] would be worth little.
+
+    Source: transformers loss/loss_utils.py, ForCausalLMLoss.
+    """
+    predicted = logits_BTV[:, :-1].flatten(0, 1).to(statistic_dtype(logits_BTV.dtype))
+    return functional.cross_entropy(predicted, tokens_BT[:, 1:].flatten())

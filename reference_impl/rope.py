@@ -25,7 +25,7 @@ def inv_freq(rope: Rope, head_dim: int, dtype: torch.dtype = torch.float32) -> T
 
     Args:
         rope: θ and the rule.
-        head_dim: d, even.
+        head_dim: d; of a head that is rotated in part, the rotated part takes its place in the formula.
         dtype: what the chain is computed in; float32 is the upstream contract, float64 is exact.
 
     Returns:
@@ -34,8 +34,9 @@ def inv_freq(rope: Rope, head_dim: int, dtype: torch.dtype = torch.float32) -> T
     Source: Su et al. 2021, arXiv 2104.09864, section 3.2.2; Meta llama-models, models/llama3/model.py,
         apply_scaling; transformers modeling_rope_utils.py.
     """
-    i_P = torch.arange(0, head_dim, 2, dtype=torch.int64).to(dtype)
-    freq_P = 1.0 / (rope.rope_theta ** (i_P / head_dim))
+    rotary_dim = rope.rotary_dim(head_dim)
+    i_P = torch.arange(0, rotary_dim, 2, dtype=torch.int64).to(dtype)
+    freq_P = 1.0 / (rope.rope_theta ** (i_P / rotary_dim))
     if rope.rope_type == "linear":
         assert rope.factor is not None
         return freq_P / rope.factor
@@ -77,10 +78,10 @@ def tables(inv_freq_P: Tensor, positions: Tensor, dtype: torch.dtype) -> tuple[T
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the half-split pairs (i, i + d/2): (a, b) → (a·cos − b·sin, b·cos + a·sin).
+    """Turn the half-split pairs (i, i + P): (a, b) → (a·cos − b·sin, b·cos + a·sin).
 
     Args:
-        x: [..., d].
+        x: [..., d]; with tables of fewer than d/2 pairs the first 2P elements turn, the rest passes through.
         cos, sin: [..., P], broadcast against x.
 
     Returns:
@@ -89,14 +90,17 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     Source: GPT-NeoX and Hugging Face layout; equal to Su et al. up to a permutation of rows (see
         to_half_split).
     """
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(x.dtype)
+    turned, passed = x[..., : 2 * cos.shape[-1]], x[..., 2 * cos.shape[-1] :]
+    a, b = turned.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin, passed), dim=-1).to(x.dtype)
 
 
 def rotate_adjacent(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """The same for the adjacent pairs (2i, 2i + 1) of Meta's own code and of GGUF files."""
-    a, b = x[..., 0::2], x[..., 1::2]
-    return torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2).to(x.dtype)
+    turned, passed = x[..., : 2 * cos.shape[-1]], x[..., 2 * cos.shape[-1] :]
+    a, b = turned[..., 0::2], turned[..., 1::2]
+    pairs = torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2)
+    return torch.cat((pairs, passed), dim=-1).to(x.dtype)
 
 
 def to_half_split(weight: Tensor, heads: int) -> Tensor:

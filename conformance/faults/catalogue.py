@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from conformance.implementations.base import Implementation, Model
-from conformance.implementations.reference import Reference
+from conformance.implementations.reference import Reference, ReferenceModel
 from reference_impl import LlamaConfig, Ops
 
 Weights = dict[str, Tensor]
@@ -44,6 +44,23 @@ class Fault:
 def ops_fault(name: str, requirement: str, source: str = "classical", **wrong: Any) -> Fault:
     """A fault in one primitive function or several."""
     make = functools.partial(Reference, replace(Ops(), **wrong), f"fault:{name}")
+    return Fault(name=name, requirement=requirement, make=make, source=source)
+
+
+def model_fault(name: str, requirement: str, source: str, model: type[ReferenceModel], **wrong: Any) -> Fault:
+    """A fault in what a built model does with what it is made of."""
+    make = functools.partial(Reference, replace(Ops(), **wrong), f"fault:{name}", model)
+    return Fault(name=name, requirement=requirement, make=make, source=source)
+
+
+def op_fault(name: str, requirement: str, source: str, **wrong: Any) -> Fault:
+    """A fault in a capability that is no part of the model: methods of the implementation, by name."""
+
+    def make() -> Implementation:
+        kind = type("Wrong", (Reference,), {n: staticmethod(function) for n, function in wrong.items()})
+        made: Implementation = kind(None, f"fault:{name}")
+        return made
+
     return Fault(name=name, requirement=requirement, make=make, source=source)
 
 

@@ -5,15 +5,28 @@ Shape suffixes: B batch, T tokens, S keys, D hidden, H query heads, G kv heads, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from reference_impl import LlamaConfig
 
-OP_CAPABILITIES = ("rms_norm", "silu_mul", "rope_tables", "apply_rope", "attention_core")
-MODEL_CAPABILITIES = ("logits", "cache", "attention_module", "mlp", "block", "taps", "state_dict")
+OP_CAPABILITIES = (
+    "rms_norm",
+    "silu_mul",
+    "rope_tables",
+    "apply_rope",
+    "attention_core",
+    "apply_rope_adjacent",
+    "attention_cores",
+    "json_rope_tables",
+    "ffn_width",
+)
+
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
 
 
 class Unsupported(Exception):  # noqa: N818 - not an error: an answer
@@ -23,6 +36,23 @@ class Unsupported(Exception):  # noqa: N818 - not an error: an answer
 def not_offered(capability: str) -> Unsupported:
     """The answer of every method that is not overridden."""
     return Unsupported(f"does not offer {capability}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A tensor that a built model keeps.
+
+    Args:
+        name: the implementation's own; one tensor may be held under two names.
+        tensor: itself, not a copy.
+        kind: a "parameter" is trained, a "buffer" is not.
+        saved: whether it is in the state_dict.
+    """
+
+    name: str
+    tensor: Tensor
+    kind: Literal["parameter", "buffer"]
+    saved: bool
 
 
 class Model:
@@ -79,6 +109,26 @@ class Model:
     def state_dict(self) -> dict[str, Tensor]:
         """The weights it computes with, mapped back to canonical (Hugging Face) names."""
         raise not_offered("state_dict")
+
+    def held(self) -> list[Held]:
+        """Every parameter and buffer."""
+        raise not_offered("held")
+
+    def cast(self, dtype: torch.dtype) -> Model:
+        """The model in another dtype, cast after it was built, as its users cast it; a copy."""
+        raise not_offered("cast")
+
+    def cache_tensors(self, cache: Any) -> list[Tensor]:
+        """The very tensors in which a cache keeps keys and values, [B, G, S, d] or several stacked."""
+        raise not_offered("cache_tensors")
+
+    def loss(self, tokens_BT: Tensor) -> Tensor:
+        """Mean cross-entropy of each token given those before it, a scalar, as its training computes it."""
+        raise not_offered("loss")
+
+    def gradients(self, tokens_BT: Tensor) -> list[Tensor]:
+        """What a backward pass of the loss leaves behind, a tensor per parameter, on a copy."""
+        raise not_offered("gradients")
 
 
 class Implementation:
@@ -137,6 +187,26 @@ class Implementation:
             scale: of the scores.
         """
         raise not_offered("attention_core")
+
+    def build_adjacent(self, config: LlamaConfig, weights: Mapping[str, Tensor]) -> Model:
+        """As build, for weights whose q and k rows are in Meta's order: adjacent pairs are rotated."""
+        raise not_offered("build_adjacent")
+
+    def apply_rope_adjacent(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotate q [B, H, T, d] and k [B, G, T, d] by adjacent pairs (2i, 2i+1), with tables [T, d/2]."""
+        raise not_offered("apply_rope_adjacent")
+
+    def attention_cores(self) -> dict[str, Attend]:
+        """Every attention backend by name, each called as attention_core."""
+        raise not_offered("attention_cores")
+
+    def json_rope_tables(self, config_json: dict[str, Any], positions: Tensor) -> tuple[Tensor, Tensor]:
+        """As rope_tables, of the frequency rule that a parsed config.json spells."""
+        raise not_offered("json_rope_tables")
+
+    def ffn_width(self, hidden_size: int, multiple_of: int, multiplier: float) -> int:
+        """The width of the gated network by the rule of Meta's params.json."""
+        raise not_offered("ffn_width")
 
     def capabilities(self) -> tuple[str, ...]:
         """The op capabilities it overrides, and "logits" where it builds models."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from conformance.implementations import modules
-from conformance.implementations.base import Implementation, Model, Unsupported
+from conformance.implementations.base import Attend, Implementation, Model, Unsupported
 from conformance.implementations.huggingface_model import HuggingFaceModel, attention_function
 from reference_impl import LlamaConfig, Rope
 
@@ -47,6 +47,8 @@ def llama_config(config: LlamaConfig) -> Any:
     from huggingface_hub.errors import StrictDataclassError
     from transformers import LlamaConfig as Upstream
 
+    if config.rope.partial_rotary_factor != 1:
+        raise Unsupported("transformers' Llama rotates whole heads: it ignores partial_rotary_factor")
     try:
         return Upstream(
             vocab_size=config.vocab_size,
@@ -116,14 +118,9 @@ class _HuggingFace(Implementation):
 
     def rope_tables(self, config: LlamaConfig, positions: Tensor) -> tuple[Tensor, Tensor]:
         """LlamaRotaryEmbedding, [T, d]."""
-        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
         # The tables depend on d and the rule alone; one head keeps the library from judging D % H.
         one_head = replace(config, hidden_size=config.head_dim, num_attention_heads=1, num_key_value_heads=1)
-        rotary = LlamaRotaryEmbedding(config=llama_config(one_head)).to(positions.device)
-        like = torch.empty(0, dtype=torch.float32, device=positions.device)
-        cos, sin = rotary(like, position_ids=positions[None])
-        return cos[0], sin[0]
+        return _rotary(llama_config(one_head), positions)
 
     def apply_rope(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """apply_rotary_pos_emb."""
@@ -143,6 +140,33 @@ class _HuggingFace(Implementation):
             given = torch.zeros(given.shape, dtype=q.dtype, device=q.device).masked_fill(~given, lowest)
         y_BTHd, _ = attention_function(self.attention)(module, q, k, v, given, scaling=scale)
         return y_BTHd.transpose(1, 2)
+
+    def attention_cores(self) -> dict[str, Attend]:
+        """Both attention functions of the library that run anywhere."""
+        return {kind.attention: kind().attention_core for kind in (HuggingFaceEager, HuggingFaceSdpa)}
+
+    def apply_rope_adjacent(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """Cohere's apply_rotary_pos_emb: transformers' Llama has no adjacent pairs, its Cohere has."""
+        from transformers.models.cohere.modeling_cohere import apply_rotary_pos_emb
+
+        tables = (t.repeat_interleave(2, dim=-1)[None] for t in (cos, sin))
+        q_rot, k_rot = apply_rotary_pos_emb(q, k, *tables)
+        return q_rot, k_rot
+
+    def json_rope_tables(self, config_json: dict[str, Any], positions: Tensor) -> tuple[Tensor, Tensor]:
+        """LlamaRotaryEmbedding of LlamaConfig(**config_json)."""
+        from transformers import LlamaConfig as Upstream
+
+        return _rotary(Upstream(**config_json), positions)
+
+
+def _rotary(upstream: Any, positions: Tensor) -> tuple[Tensor, Tensor]:
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    rotary = LlamaRotaryEmbedding(config=upstream).to(positions.device)
+    like = torch.empty(0, dtype=torch.float32, device=positions.device)
+    cos, sin = rotary(like, position_ids=positions[None])
+    return cos[0], sin[0]
 
 
 def _smallest() -> LlamaConfig:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from conformance.implementations import modules
-from conformance.implementations.base import Model
+from conformance.implementations.base import Held, Model
 
 # Module path within a layer → tap.
 LAYER_INPUTS = {
@@ -184,3 +184,24 @@ class HuggingFaceModel(Model):
         if self._model.config.tie_word_embeddings:
             del own[modules.HEAD]
         return own
+
+    def held(self) -> list[Held]:
+        """See Model.held."""
+        return modules.held(self._model)
+
+    def cast(self, dtype: torch.dtype) -> Model:
+        """model.to(dtype)."""
+        return HuggingFaceModel(modules.cast(self._model, dtype), self._implementation)
+
+    def cache_tensors(self, cache: Any) -> list[Tensor]:
+        """Keys and values of every layer of the DynamicCache."""
+        return [t for layer in cache.layers for t in (layer.keys, layer.values)]
+
+    def loss(self, tokens_BT: Tensor) -> Tensor:
+        """The model's own loss, which it gives where it is handed labels."""
+        loss: Tensor = self._model(tokens_BT, labels=tokens_BT, use_cache=False).loss
+        return loss
+
+    def gradients(self, tokens_BT: Tensor) -> list[Tensor]:
+        """See Model.gradients."""
+        return modules.gradients(self._model, lambda m: m(tokens_BT, labels=tokens_BT, use_cache=False).loss)

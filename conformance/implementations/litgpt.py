@@ -50,8 +50,12 @@ def rope_adjustments(rope: Rope) -> dict[str, Any] | None:
     }
 
 
-def lit_config(config: LlamaConfig) -> Any:
+def lit_config(config: LlamaConfig, *, adjacent: bool = False) -> Any:
     """The canonical config as a litgpt.Config.
+
+    Args:
+        config: canonical.
+        adjacent: rotate adjacent pairs.
 
     Raises:
         Unsupported: the config has biases.
@@ -82,7 +86,8 @@ def lit_config(config: LlamaConfig) -> Any:
         n_query_groups=config.num_key_value_heads,
         rope_base=config.rope.rope_theta,
         rope_adjustments=rope_adjustments(config.rope),
-        rotary_percentage=1.0,
+        rotary_percentage=config.rope.partial_rotary_factor,
+        rope_interleave=adjacent,
         intermediate_size=config.intermediate_size,
         bias=False,
         # LitGPT's gated MLPs are one class per activation; GemmaMLP is LLaMAMLP with gelu.
@@ -104,12 +109,18 @@ class LitGPT(Implementation):
         Its config has no word for tying: where lm_head.weight is absent, the converter copies the embedding,
         whatever tie_word_embeddings says.
         """
+        return self._build(lit_config(config), config, weights)
+
+    def build_adjacent(self, config: LlamaConfig, weights: Mapping[str, Tensor]) -> Model:
+        """The same with rope_interleave, LitGPT's word for adjacent pairs."""
+        return self._build(lit_config(config, adjacent=True), config, weights)
+
+    def _build(self, own: Any, config: LlamaConfig, weights: Mapping[str, Tensor]) -> Model:
         from litgpt.model import GPT
         from litgpt.scripts.convert_hf_checkpoint import copy_weights_hf_llama
 
         modules.refuse_tied_head(config, weights)
         dtype, device = modules.dtype_and_device(weights)
-        own = lit_config(config)
         with modules.NoInit(), modules.default_dtype(dtype):
             gpt = GPT(own)
         state: dict[str, Tensor] = {}
@@ -172,6 +183,14 @@ class LitGPT(Implementation):
         from litgpt.model import apply_rope
 
         return apply_rope(q, cos[None], sin[None]), apply_rope(k, cos[None], sin[None])
+
+    def apply_rope_adjacent(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """litgpt.model.apply_rope_interleave; q and k come back in half-split order, both alike."""
+        from litgpt.model import apply_rope_interleave
+
+        full = [torch.cat([t, t], dim=-1)[None, None] for t in (cos, sin)]
+        cos, sin = (t.flatten(0, 1) for t in full)
+        return apply_rope_interleave(q, cos, sin), apply_rope_interleave(k, cos, sin)
 
     def attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
         """CausalSelfAttention with its projections taken out and no part of the head rotated.

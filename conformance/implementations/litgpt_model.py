@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from conformance.implementations import modules
-from conformance.implementations.base import Model, Unsupported
+from conformance.implementations.base import Held, Model, Unsupported
 
 # Module path within a layer → tap.
 LAYER_INPUTS = {"attn.proj": "attention", "norm_2": "attn_residual", "mlp.proj": "gated"}
@@ -154,6 +154,35 @@ class LitGPTModel(Model):
         canonical: dict[str, Tensor] = {}
         copy_weights_llama(self._gpt.config, canonical, self._gpt.state_dict(), untie_weights=self._tied)
         return {name: value.clone() for name, value in canonical.items()}
+
+    def held(self) -> list[Held]:
+        """See Model.held."""
+        return modules.held(self._gpt)
+
+    def cast(self, dtype: torch.dtype) -> Model:
+        """gpt.to(dtype), as Fabric does under "bf16-true"."""
+        return LitGPTModel(modules.cast(self._gpt, dtype), tied=self._tied)
+
+    def cache_tensors(self, cache: Cache) -> list[Tensor]:
+        """Keys and values of every layer's KVCache."""
+        caches = [block.attn.kv_cache for block in cache.gpt.transformer.h]
+        return [t for own in caches for t in (own.k, own.v)]
+
+    def loss(self, tokens_BT: Tensor) -> Tensor:
+        """See loss_of."""
+        return loss_of(self._gpt, tokens_BT)
+
+    def gradients(self, tokens_BT: Tensor) -> list[Tensor]:
+        """See Model.gradients."""
+        return modules.gradients(self._gpt, lambda gpt: loss_of(gpt, tokens_BT))
+
+
+def loss_of(gpt: Any, tokens_BT: Tensor) -> Tensor:
+    """The loss of litgpt.pretrain: its chunked_cross_entropy, shifted as its training loop shifts."""
+    from litgpt.utils import chunked_cross_entropy
+
+    loss: Tensor = chunked_cross_entropy(gpt(tokens_BT)[:, :-1], tokens_BT[:, 1:])
+    return loss
 
 
 def watch_attention(attention: Any, show: Callable[[str, Tensor], None]) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from conformance.implementations.base import Held
 from reference_impl import LlamaConfig
 
 M = TypeVar("M", bound=nn.Module)
@@ -83,6 +84,30 @@ def share_weights(module: M) -> M:
     """A second tree of modules on the very same parameters and buffers; what is set on it stays its own."""
     memo: dict[int, Any] = {id(t): t for t in (*module.parameters(), *module.buffers())}
     return copy.deepcopy(module, memo)
+
+
+def held(module: nn.Module) -> list[Held]:
+    """Every parameter and buffer; a tensor under two names is listed twice."""
+    saved = module.state_dict(keep_vars=True)
+    parameters = module.named_parameters(remove_duplicate=False)
+    buffers = module.named_buffers(remove_duplicate=False)
+    return [
+        *(Held(name=n, tensor=p.detach(), kind="parameter", saved=n in saved) for n, p in parameters),
+        *(Held(name=n, tensor=b, kind="buffer", saved=n in saved) for n, b in buffers),
+    ]
+
+
+def cast(module: M, dtype: torch.dtype) -> M:
+    """A copy of the module, cast as users of torch cast one: .to(dtype), which casts buffers too."""
+    return copy.deepcopy(module).to(dtype)
+
+
+def gradients(module: M, loss: Callable[[M], Tensor]) -> list[Tensor]:
+    """What a backward pass leaves in .grad, of a copy of the module."""
+    trained = copy.deepcopy(module).requires_grad_(True)
+    with torch.enable_grad():
+        loss(trained).backward()  # type: ignore[no-untyped-call]
+    return [p.grad for p in trained.parameters() if p.grad is not None]
 
 
 class Pick(nn.Module):

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from conformance.implementations.base import Implementation, Model
+from conformance.checkpoints.config_json import rope_from_hf
+from conformance.implementations.base import Attend, Held, Implementation, Model
 from conformance.weights import check_state_dict
 from reference_impl import KVCache, Llama, LlamaConfig, Ops
+from reference_impl.attention import fused_attention
+from reference_impl.config import gated_width
+from reference_impl.model import loss
+from reference_impl.ops import apply_rope_adjacent
 
 
 class ReferenceModel(Model):
@@ -57,6 +64,34 @@ class ReferenceModel(Model):
         """See Model.state_dict."""
         return dict(self.llama.weights)
 
+    def held(self) -> list[Held]:
+        """The weights; the frequencies are derived from the config, and no part of the state_dict."""
+        frequencies = Held(name="inv_freq", tensor=self.llama.inv_freq, kind="buffer", saved=False)
+        weights = self.llama.weights.items()
+        return [*(Held(name=n, tensor=w, kind="parameter", saved=True) for n, w in weights), frequencies]
+
+    def cast(self, dtype: torch.dtype) -> Model:
+        """The weights alone; angles are float32 in every dtype."""
+        llama = self.llama
+        return type(self)(Llama(llama.config, llama.weights, ops=llama.ops, dtype=dtype))
+
+    def cache_tensors(self, cache: KVCache) -> list[Tensor]:
+        """See Model.cache_tensors."""
+        return [cache.k, cache.v]
+
+    def loss(self, tokens_BT: Tensor) -> Tensor:
+        """See Model.loss."""
+        return loss(self.logits(tokens_BT), tokens_BT)
+
+    def gradients(self, tokens_BT: Tensor) -> list[Tensor]:
+        """See Model.gradients."""
+        llama = self.llama
+        leaves = {name: w.detach().clone().requires_grad_() for name, w in llama.weights.items()}
+        with torch.enable_grad():
+            logits = Llama(llama.config, leaves, ops=llama.ops, dtype=llama.dtype)(tokens_BT)
+            loss(logits, tokens_BT).backward()  # type: ignore[no-untyped-call]
+        return [w.grad for w in leaves.values() if w.grad is not None]
+
 
 class Reference(Implementation):
     """The reference with the ops it is given.
@@ -64,19 +99,27 @@ class Reference(Implementation):
     Args:
         ops: another choice of primitive functions; the right ones where None.
         name: another name.
+        model: what it builds.
     """
 
     name = "reference"
 
-    def __init__(self, ops: Ops | None = None, name: str = "reference") -> None:
+    def __init__(
+        self, ops: Ops | None = None, name: str = "reference", model: type[ReferenceModel] = ReferenceModel
+    ) -> None:
         self.ops = ops or Ops()
         self.name = name
+        self.model = model
 
     def build(self, config: LlamaConfig, weights: Mapping[str, Tensor]) -> Model:
         """See Implementation.build."""
         check_state_dict(config, weights)
         dtype = weights["model.embed_tokens.weight"].dtype
-        return ReferenceModel(Llama(config, weights, ops=self.ops, dtype=dtype))
+        return self.model(Llama(config, weights, ops=self.ops, dtype=dtype))
+
+    def build_adjacent(self, config: LlamaConfig, weights: Mapping[str, Tensor]) -> Model:
+        """The same with adjacent pairs rotated."""
+        return Reference(replace(self.ops, apply_rope=apply_rope_adjacent)).build(config, weights)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Implementation.rms_norm."""
@@ -93,8 +136,29 @@ class Reference(Implementation):
 
     def apply_rope(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """See Implementation.apply_rope."""
-        half = q.shape[-1] // 2
+        half = cos.shape[-1] // 2
         return self.ops.apply_rope(q, k, cos[..., :half], sin[..., :half])
+
+    def apply_rope_adjacent(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """See Implementation.apply_rope_adjacent."""
+        return apply_rope_adjacent(q, k, cos, sin)
+
+    def json_rope_tables(self, config_json: dict[str, Any], positions: Tensor) -> tuple[Tensor, Tensor]:
+        """By the reader of checkpoints."""
+        frequencies = self.ops.inv_freq(rope_from_hf(config_json), config_json["head_dim"], torch.float32)
+        return self.ops.tables(frequencies, positions, torch.float32)
+
+    def ffn_width(self, hidden_size: int, multiple_of: int, multiplier: float) -> int:
+        """See Implementation.ffn_width."""
+        return gated_width(hidden_size, multiple_of, multiplier)
+
+    def attention_cores(self) -> dict[str, Attend]:
+        """As written, and as fused kernels keep their scores."""
+        ops = self.ops
+        return {
+            "plain": lambda q, k, v, mask, scale: ops.attention(q, k, v, mask, scale, ops),
+            "fused": lambda q, k, v, mask, scale: fused_attention(q, k, v, mask, scale, ops),
+        }
 
     def attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
         """See Implementation.attention_core."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from conformance.implementations.base import Implementation
+from conformance.implementations.base import Attend, Implementation
 
 
 class TorchOps(Implementation):
@@ -29,3 +30,14 @@ class TorchOps(Implementation):
     def attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
         """functional.scaled_dot_product_attention, which expands the kv heads itself."""
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
+
+    def attention_cores(self) -> dict[str, Attend]:
+        """scaled_dot_product_attention under each backend that a CPU has."""
+        return {"math": self._under(SDPBackend.MATH), "flash": self._under(SDPBackend.FLASH_ATTENTION)}
+
+    def _under(self, backend: SDPBackend) -> Attend:
+        def core(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
+            with sdpa_kernel(backend):
+                return self.attention_core(q, k, v, mask, scale)
+
+        return core

@@ -6,6 +6,7 @@ typed decides where a part is looked for, see load().
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conformance.implementations.base import OP_CAPABILITIES, Implementation, Unsupported
+from conformance.implementations.base import OP_CAPABILITIES, Attend, Implementation, Unsupported
 from conformance.implementations.user_code import UserCode, imported
 from conformance.implementations.user_model import UserModel, found, moved, pair, protocol, tensor
 from conformance.weights import make_weights
@@ -80,6 +81,17 @@ class User(Implementation):
                 model = moved(model, like).eval()
         return UserModel(model, like.dtype, self._code)
 
+    def build_adjacent(self, config: LlamaConfig, weights: Mapping[str, Tensor]) -> UserModel:
+        """The user's build_adjacent beside build.
+
+        Raises:
+            Unsupported: there is none.
+        """
+        other = found(self._ops, "build_adjacent")
+        if other is None:
+            raise Unsupported(f"does not offer build_adjacent: no build_adjacent{BUILD} in {self.name}")
+        return User(self.name, other, code=self._code).build(config, weights)
+
     def own_name(self, canonical: str) -> str:
         """As the module or object says, if it has such a function."""
         function = found(self._ops, "own_name")
@@ -105,7 +117,7 @@ class User(Implementation):
 
     def _ask(self, op: str, *given: Any) -> Any:
         call = protocol(Implementation, op)
-        device = next(value.device for value in given if isinstance(value, Tensor))
+        device = next((value.device for value in given if isinstance(value, Tensor)), torch.device("cpu"))
         function = self._find(op, device)
         if function is None:
             place = "the model it builds" if self._build else self.name
@@ -134,6 +146,31 @@ class User(Implementation):
     def attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
         """See Implementation.attention_core."""
         return tensor(self._ask("attention_core", q, k, v, mask, scale), "attention_core")
+
+    def apply_rope_adjacent(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """See Implementation.apply_rope_adjacent."""
+        return pair(self._ask("apply_rope_adjacent", q, k, cos, sin), "apply_rope_adjacent")
+
+    def attention_cores(self) -> dict[str, Attend]:
+        """See Implementation.attention_cores."""
+        cores = self._ask("attention_cores")
+        if not (isinstance(cores, dict) and all(callable(core) for core in cores.values())):
+            kind = type(cores).__name__
+            raise ValueError(f"attention_cores returned {kind}, expected a dict from names to functions")
+        call = protocol(Implementation, "attention_core")
+        return {
+            str(name): functools.partial(self._code.call, str(name), call, core)
+            for name, core in cores.items()
+        }
+
+    def json_rope_tables(self, config_json: dict[str, Any], positions: Tensor) -> tuple[Tensor, Tensor]:
+        """See Implementation.json_rope_tables."""
+        return pair(self._ask("json_rope_tables", config_json, positions), "json_rope_tables")
+
+    def ffn_width(self, hidden_size: int, multiple_of: int, multiplier: float) -> int:
+        """See Implementation.ffn_width."""
+        width: int = self._ask("ffn_width", hidden_size, multiple_of, multiplier)
+        return width
 
 
 def load(spec: str) -> User:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conformance.implementations.base import Model, Unsupported
+from conformance.implementations import modules
+from conformance.implementations.base import Held, Model, Unsupported
 from conformance.implementations.user_code import UserCode, signature_of
 
 
@@ -125,6 +126,48 @@ class UserModel(Model):
     def taps(self, tokens_BT: Tensor) -> dict[str, Tensor]:
         """See Model.taps."""
         return {name: tensor(value, name) for name, value in self._ask("taps", tokens_BT).items()}
+
+    def cache_tensors(self, cache: Any) -> list[Tensor]:
+        """See Model.cache_tensors."""
+        return [tensor(value, "cache_tensors") for value in self._ask("cache_tensors", cache)]
+
+    def loss(self, tokens_BT: Tensor) -> Tensor:
+        """See Model.loss."""
+        return tensor(self._ask("loss", tokens_BT), "loss")
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Its state_dict, where a torch.nn.Module has the canonical names.
+
+        Raises:
+            Unsupported: it has none.
+        """
+        return {name: tensor(value, name) for name, value in self._ask("state_dict").items()}
+
+    def _module(self, capability: str) -> nn.Module:
+        if not isinstance(self.model, nn.Module):
+            raise Unsupported(f"does not offer {capability}: what it builds is no torch.nn.Module")
+        return self.model
+
+    def held(self) -> list[Held]:
+        """Of a torch.nn.Module."""
+        return modules.held(self._module("held"))
+
+    def cast(self, dtype: torch.dtype) -> Model:
+        """module.to(dtype), of a copy."""
+        module = self._module("cast")
+        with self._code.contained():
+            return UserModel(modules.cast(module, dtype), dtype, self._code)
+
+    def gradients(self, tokens_BT: Tensor) -> list[Tensor]:
+        """Of a torch.nn.Module that offers loss."""
+        module = self._module("gradients")
+        if found(module, "loss") is None:
+            self._ask("loss", tokens_BT)  # says that it is not offered
+
+        def loss(trained: nn.Module) -> Tensor:
+            return UserModel(trained, self.dtype, self._code).loss(tokens_BT)
+
+        return modules.gradients(module, loss)
 
 
 def moved(module: nn.Module, like: Tensor) -> nn.Module:

@@ -139,7 +139,12 @@ def model_of(case: ModelCase, setting: Setting) -> Llama:
     """The reference model of a case at a setting; shared between cases on the same weights."""
     twin = case.twin
     bare = ModelCase(
-        dtype=case.dtype, seed=case.seed, variant=twin.variant, shape=twin.shape, regime=case.regime
+        dtype=case.dtype,
+        seed=case.seed,
+        variant=twin.variant,
+        shape=twin.shape,
+        regime=case.regime,
+        but=case.but,
     )
     return _model(bare, setting)
 

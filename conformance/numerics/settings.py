@@ -5,23 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from reference_impl import Ops
-from reference_impl.attention import attention
+from reference_impl.attention import fused_attention
 from reference_impl.model import Angles
-from reference_impl.norm import rms_norm_weight_then_cast, statistic_dtype
+from reference_impl.norm import rms_norm_weight_then_cast
 
 # Reduction orders: as written, and joint permutations of hidden and intermediate indices. In float32 all
 # conventions are one, so the orders are more.
 ORDERS = {torch.float32: (0, 1, 2, 3)}
 ORDERS_16_BIT = (0, 1)
-
-
-def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, ops: Ops) -> Tensor:
-    """Attention whose scores and weights stay in float32 for 16-bit inputs, as fused kernels keep them."""
-    wide = statistic_dtype(q.dtype)
-    return attention(q.to(wide), k.to(wide), v.to(wide), mask, scale, ops).to(q.dtype)
 
 
 # What released implementations choose between, freely combined; it differs in 16-bit alone.

@@ -21,7 +21,7 @@ INV_FREQ_ULP = 8.0
 
 
 def half_width(table: Tensor, head_dim: int) -> Tensor:
-    """A table [T, d/2]; one of width d must repeat its half.
+    """A table [T, d/2]; one of width d must repeat its half; d is the rotated part of a head.
 
     Raises:
         ValueError: another width, or the two halves differ.
@@ -49,8 +49,9 @@ def judge_inv_freq(cos: Tensor, sin: Tensor, case: TableCase) -> Verdict:
         case: whose frequencies.
     """
     config = case.config
+    width = config.rope.rotary_dim(config.head_dim)
     want = inv_freq(config.rope, config.head_dim)
-    got = frequencies_at_one(half_width(cos, config.head_dim), half_width(sin, config.head_dim))
+    got = frequencies_at_one(half_width(cos, width), half_width(sin, width))
     ulp = torch.nextafter(want, torch.tensor(torch.inf)).to(torch.float64) - want.to(torch.float64)
     error = (got - want.to(torch.float64)).abs() / ulp
     if not bool(error.isfinite().all()):
@@ -84,12 +85,13 @@ def judge_tables(cos: Tensor, sin: Tensor, at_one: tuple[Tensor, Tensor], case: 
         case: which tables.
     """
     config = case.config
-    got = torch.stack([half_width(t, config.head_dim) for t in (cos, sin)])
+    width = config.rope.rotary_dim(config.head_dim)
+    got = torch.stack([half_width(t, width) for t in (cos, sin)])
     want = oracle_of(answers.rope_tables, case, ORACLE)
     wrong = malformed(got, want, torch.float32)
     if wrong is not None:
         return wrong
-    rows = [half_width(t, config.head_dim) for t in at_one]
+    rows = [half_width(t, width) for t in at_one]
     drift = (frequencies_at_one(*rows) - inv_freq(config.rope, config.head_dim).to(torch.float64)).abs()
     ulp = torch.finfo(torch.float32).eps
     budget = 2 * ulp + case.positions().to(torch.float64)[:, None] * drift
