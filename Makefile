@@ -6,7 +6,7 @@ REPORT ?= reports
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: check test suites harness lint format clean
+.PHONY: check test suites harness lint format docs clean
 
 # Two processes of one torch thread each; a check's items stay on the worker that has its oracle.
 PARALLEL := -n 2 --dist loadgroup
@@ -29,6 +29,11 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# What is written from the code; the command has to succeed before the old page goes.
+docs: $(VENV)/.ready
+	$(BIN)/python -m conformance requirements --markdown > docs/.requirements.md
+	mv docs/.requirements.md docs/requirements.md
 
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from conformance import strategies
+    from conformance import asks, strategies
     from conformance.cases import (
         AttentionCase,
         Case,
@@ -19,21 +19,30 @@ if TYPE_CHECKING:
         NormCase,
         RotateCase,
         TableCase,
+        WidthCase,
     )
+    from conformance.checkpoints.config_json import config_spellings
     from conformance.checks import Check, Selection, check, proves
     from conformance.implementations.base import Implementation, Model, Unsupported
-    from conformance.numerics import answers
+    from conformance.memory import Memory, memory_of
+    from conformance.numerics import answers, holding
+    from conformance.numerics.allocation import Watch, judge_largest
+    from conformance.numerics.conventions import norm_convention
+    from conformance.numerics.exchanges import judge_exchanges
+    from conformance.numerics.holding import judge_bytes
     from conformance.numerics.power import require_power
     from conformance.numerics.settings import EXACT_ORACLE
     from conformance.numerics.tables import judge_inv_freq, judge_tables
-    from conformance.numerics.verdict import Verdict, agree, exact, judge
+    from conformance.numerics.verdict import Verdict, agree, exact, judge, unchanged, worst_of
     from conformance.real import CHECKPOINT_DTYPES, judge_checkpoint
     from conformance.subject import Subject
     from conformance.tally import skipped
     from conformance.variants import Variant, shrink, variant
+    from conformance.weight_maps import FORMATS, format_shapes, formats_of, from_format, to_format
+    from conformance.weights import adjacent_rows
 
 _HOMES = {
-    "conformance": ("strategies",),
+    "conformance": ("asks", "strategies"),
     "conformance.cases": (
         "AttentionCase",
         "Case",
@@ -42,27 +51,38 @@ _HOMES = {
         "NormCase",
         "RotateCase",
         "TableCase",
+        "WidthCase",
     ),
+    "conformance.checkpoints.config_json": ("config_spellings",),
     "conformance.checks": ("Check", "Selection", "check", "proves"),
     "conformance.implementations.base": ("Implementation", "Model", "Unsupported"),
-    "conformance.numerics": ("answers",),
+    "conformance.memory": ("Memory", "memory_of"),
+    "conformance.numerics": ("answers", "holding"),
+    "conformance.numerics.allocation": ("Watch", "judge_largest"),
+    "conformance.numerics.conventions": ("norm_convention",),
+    "conformance.numerics.exchanges": ("judge_exchanges",),
+    "conformance.numerics.holding": ("judge_bytes",),
     "conformance.numerics.power": ("require_power",),
     "conformance.numerics.settings": ("EXACT_ORACLE",),
     "conformance.numerics.tables": ("judge_inv_freq", "judge_tables"),
-    "conformance.numerics.verdict": ("Verdict", "agree", "exact", "judge"),
+    "conformance.numerics.verdict": ("Verdict", "agree", "exact", "judge", "unchanged", "worst_of"),
     "conformance.real": ("CHECKPOINT_DTYPES", "judge_checkpoint"),
     "conformance.subject": ("Subject",),
     "conformance.tally": ("skipped",),
     "conformance.variants": ("Variant", "shrink", "variant"),
+    "conformance.weight_maps": ("FORMATS", "format_shapes", "formats_of", "from_format", "to_format"),
+    "conformance.weights": ("adjacent_rows",),
 }
 __all__ = [
     "CHECKPOINT_DTYPES",
     "EXACT_ORACLE",
+    "FORMATS",
     "AttentionCase",
     "Case",
     "Check",
     "GateCase",
     "Implementation",
+    "Memory",
     "Model",
     "ModelCase",
     "NormCase",
@@ -73,20 +93,37 @@ __all__ = [
     "Unsupported",
     "Variant",
     "Verdict",
+    "Watch",
+    "WidthCase",
+    "adjacent_rows",
     "agree",
     "answers",
+    "asks",
     "check",
+    "config_spellings",
     "exact",
+    "format_shapes",
+    "formats_of",
+    "from_format",
+    "holding",
     "judge",
+    "judge_bytes",
     "judge_checkpoint",
+    "judge_exchanges",
     "judge_inv_freq",
+    "judge_largest",
     "judge_tables",
+    "memory_of",
+    "norm_convention",
     "proves",
     "require_power",
     "shrink",
     "skipped",
     "strategies",
+    "to_format",
+    "unchanged",
     "variant",
+    "worst_of",
 ]
 
 

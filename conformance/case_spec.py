@@ -6,7 +6,7 @@ import ast
 from dataclasses import fields
 from typing import get_args
 
-from conformance.cases import Case
+from conformance.cases import PLACES, Case
 from conformance.inputs import DTYPES, Pattern
 from conformance.weights import REGIMES
 
@@ -33,6 +33,7 @@ def parse_case(text: str) -> Case:
 CHOICES: dict[str, tuple[str, ...]] = {
     "dtype": tuple(DTYPES),
     "regime": REGIMES,
+    "places": tuple(PLACES),
     **dict.fromkeys(("pattern", "up_pattern", "v_pattern"), get_args(Pattern)),
 }
 MAY_BE_ZERO = frozenset({"seed", "start", "shift", "past", "layer"})

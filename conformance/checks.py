@@ -53,6 +53,12 @@ class Selection:
         pairs = [(v.name, shape) for v in self.variants for shape in v.small]
         return sorted(pairs, key=lambda pair: pair[1] != "gqa")
 
+    def few(self) -> list[tuple[str, str]]:
+        """The first untied and the first tied of them, for what does not depend on the frequency rule."""
+        tied = {v.name: v.config.tie_word_embeddings for v in self.variants}
+        firsts = {tied[name]: (name, shape) for name, shape in reversed(self.smalls())}
+        return [firsts[key] for key in sorted(firsts)]
+
 
 Body = Callable[[Subject, Case], "Verdict | list[Verdict]"]
 Cases = Callable[[Selection], Iterable[Case]]

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conformance.suites import SUITES
+
 if TYPE_CHECKING:
     from conformance.records import Record
-
-SUITES = Path(__file__).resolve().parent.parent / "suites"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,7 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check", help="run the suites; takes every option of pytest suites/")
-    commands.add_parser("requirements", help="list the numbered requirements")
+    listed = commands.add_parser("requirements", help="list the numbered requirements")
+    listed.add_argument("--markdown", action="store_true", help="as docs/requirements.md, with all there is")
     commands.add_parser("variants", help="list the variants")
     commands.add_parser("faults", help="list the seeded faults, as --impl fault:NAME takes them")
     for name, help_ in (
@@ -51,10 +52,15 @@ def check(arguments: list[str]) -> int:
     return int(pytest.main([*([] if named else [str(SUITES)]), *arguments]))
 
 
-def run_requirements(_options: argparse.Namespace) -> None:
-    """Print id and statement."""
+def run_requirements(options: argparse.Namespace) -> None:
+    """Print id and statement, or the whole page."""
     from conformance.spec import requirements  # noqa: PLC0415
 
+    if options.markdown:
+        from conformance.requirements_page import page  # noqa: PLC0415
+
+        print(page(), end="")  # noqa: T201
+        return
     for id_, requirement in requirements().items():
         print(f"{id_:9} {requirement.statement}")  # noqa: T201 - a list for a person
 

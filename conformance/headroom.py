@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from conformance import asks
 from conformance.cases import AttentionCase, Case, GateCase, ModelCase, NormCase, RotateCase
 from conformance.checks import Selection
 from conformance.implementations.base import Unsupported
@@ -23,37 +24,9 @@ Dice = random.Random
 Ask = Callable[[Subject, Any], Tensor]
 
 
-def ask_logits(subject: Subject, case: ModelCase) -> Tensor:
-    """Logits of a full forward pass."""
-    return subject.model(case).logits(case.token_ids())
-
-
-def ask_attention_module(subject: Subject, case: ModelCase) -> Tensor:
-    """Attention of a layer."""
-    return subject.model(case).attention_module(case.hidden(), torch.arange(case.tokens), case.layer)
-
-
-def ask_mlp(subject: Subject, case: ModelCase) -> Tensor:
-    """Feed-forward network of a layer."""
-    return subject.model(case).mlp(case.hidden(), case.layer)
-
-
-def ask_norm(subject: Subject, case: NormCase) -> Tensor:
-    """Normed rows."""
-    x, weight = case.inputs()
-    return subject.implementation.rms_norm(x, weight, case.eps)
-
-
-def ask_rope(subject: Subject, case: RotateCase) -> Tensor:
-    """Rotated q and k."""
-    tables = (torch.cat([t, t], dim=-1).to(case.torch_dtype) for t in answers.contract_tables(case))
-    return torch.cat(subject.implementation.apply_rope(*case.inputs(), *tables), dim=1)
-
-
-def ask_core(subject: Subject, case: AttentionCase) -> Tensor:
-    """Attention of rotated q on k and v."""
-    mask, scale = answers.causal(case), case.head_dim**-0.5
-    return subject.implementation.attention_core(*case.inputs(), mask, scale)
+def rotated(subject: Subject, case: RotateCase) -> Tensor:
+    """Rotated q, then k, along the heads."""
+    return torch.cat(asks.apply_rope(subject, case), dim=1)
 
 
 def model_case(dice: Dice, dtype: str) -> ModelCase:
@@ -124,13 +97,13 @@ def attention_case(dice: Dice, dtype: str) -> AttentionCase:
 
 
 QUESTIONS: dict[str, tuple[Callable[[Dice, str], Case], Ask, Any]] = {
-    "rms_norm": (norm_case, ask_norm, answers.rms_norm),
-    "silu_mul": (gate_case, lambda s, c: s.implementation.silu_mul(*c.inputs()), answers.silu_mul),
-    "apply_rope": (rotate_case, ask_rope, answers.apply_rope),
-    "attention_core": (attention_case, ask_core, answers.attention_core),
-    "attention_module": (model_case, ask_attention_module, answers.attention_module),
-    "mlp": (model_case, ask_mlp, answers.mlp),
-    "logits": (model_case, ask_logits, answers.logits),
+    "rms_norm": (norm_case, asks.rms_norm, answers.rms_norm),
+    "silu_mul": (gate_case, asks.silu_mul, answers.silu_mul),
+    "apply_rope": (rotate_case, rotated, answers.apply_rope),
+    "attention_core": (attention_case, asks.attention_core, answers.attention_core),
+    "attention_module": (model_case, asks.attention_module, answers.attention_module),
+    "mlp": (model_case, asks.mlp, answers.mlp),
+    "logits": (model_case, asks.logits, answers.logits),
 }
 
 

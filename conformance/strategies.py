@@ -9,6 +9,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from conformance.cases import AttentionCase, Case, GateCase, ModelCase, NormCase, RotateCase, TableCase
+from conformance.cases.model import Places
 from conformance.checks import Selection
 from conformance.inputs import PATTERNS
 from conformance.weights import REGIMES
@@ -107,7 +108,12 @@ def attentions(selection: Selection) -> st.SearchStrategy[Case]:
 
 
 def models(
-    selection: Selection, *, only: tuple[str, ...] = (), chunked: bool = False, tokens: int = 80
+    selection: Selection,
+    *,
+    only: tuple[str, ...] = (),
+    chunked: bool = False,
+    tokens: int = 80,
+    places: Places = "run",
 ) -> st.SearchStrategy[Case]:
     """Small models of the selected variants, in any regime, on any batch.
 
@@ -116,6 +122,7 @@ def models(
         only: these dtypes; the selected ones where empty.
         chunked: split the tokens into chunks.
         tokens: the most.
+        places: where the tokens stand.
     """
     lengths = st.integers(2, tokens)
     return st.tuples(st.sampled_from(selection.smalls()), lengths).flatmap(
@@ -130,6 +137,7 @@ def models(
             tokens=st.just(drawn[1]),
             chunks=partitions(drawn[1]) if chunked else st.just(()),
             layer=st.integers(0, 1),
+            places=st.just(places),
         )
     )
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import torch
 
-from conformance.cases import ModelCase
+from conformance.cases import Case, Changes, ModelCase
 from conformance.implementations.base import Implementation, Model, Unsupported
 
 # What a Llama need not know: to refuse a config that asks for it is an answer; to ignore it is a fault.
 OPTIONS = frozenset({"hidden_act", "attention_bias", "mlp_bias", "rope.partial_rotary_factor"})
+
+
+def options(case: Case) -> list[str]:
+    """What a case asks for that a Llama need not know, in words."""
+    but: Changes = getattr(case, "but", ())
+    return [f"{name} = {value!r}" for name, value in but if name in OPTIONS]
 
 
 class Subject:
@@ -31,12 +37,13 @@ class Subject:
             Unsupported: it does not build such a model; or refuses it, where the case asks for an option.
         """
         if case.model_key not in self._models:
-            weights = {name: self.on_device(w) for name, w in case.weights().items()}
-            self._models[case.model_key] = self._build(case, weights)
+            self._models[case.model_key] = self.built(case)
         return self._models[case.model_key]
 
-    def _build(self, case: ModelCase, weights: dict[str, torch.Tensor]) -> Model:
-        asked = [f"{name} = {value!r}" for name, value in case.but if name in OPTIONS]
+    def built(self, case: ModelCase) -> Model:
+        """A model of a case, built anew."""
+        weights = {name: self.on_device(w) for name, w in case.weights().items()}
+        asked = options(case)
         try:
             return self.implementation.build(case.config, weights)
         except Unsupported:

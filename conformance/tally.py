@@ -17,7 +17,7 @@ from conformance.cases import Case
 from conformance.implementations.base import Unsupported
 from conformance.numerics.verdict import Verdict, worst_of
 from conformance.records import Record, Status
-from conformance.subject import Subject
+from conformance.subject import Subject, options
 
 CLONE = Path(__file__).resolve().parent.parent
 NOT_THE_USERS = (
@@ -101,7 +101,9 @@ class Tally:
             budget=verdict.budget,
             headroom=verdict.headroom,
             coordinate=verdict.coordinate,
-            reason=verdict.reason,
+            reason=verdict.reason
+            if verdict.passed
+            else "; ".join(filter(None, (verdict.reason, advice(case)))),
             repro="" if verdict.passed else blank.repro,
             facts={**verdict.facts, **({"warned": str(warned[0].message)[:300]} if warned else {})},
         )
@@ -136,6 +138,12 @@ def skipped(requirement: str, subject: Subject, reason: str) -> Record:
         status=Status.SKIPPED,
         reason=reason,
     )
+
+
+def advice(case: Case) -> str:
+    """What to do where a case asks for an option that an implementation may not know."""
+    asked = options(case)
+    return f"the config asks for {', '.join(asked)}: who does not know it refuses to build" if asked else ""
 
 
 def merge(one: Record, other: Record) -> Record:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from reference_impl import LlamaConfig
+from reference_impl.rope import to_adjacent
 
 Regime = Literal["loud", "quiet", "outlier"]
 REGIMES: tuple[Regime, ...] = ("loud", "quiet", "outlier")
@@ -175,3 +176,17 @@ def hidden_order(config: LlamaConfig, seed: int) -> Tensor:
 def intermediate_order(config: LlamaConfig, seed: int) -> Tensor:
     """The permutation [F] of the gated width that permute_jointly applies."""
     return torch.randperm(config.intermediate_size, generator=torch.Generator().manual_seed(seed + 1))
+
+
+def adjacent_rows(config: LlamaConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same function for who rotates adjacent pairs: rows of q permuted by H heads, of k by G.
+
+    Args:
+        config: sizes.
+        weights: canonical state_dict; biases move with their rows.
+    """
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    return {
+        name: to_adjacent(value, heads[part]) if (part := name.split(".")[-2]) in heads else value
+        for name, value in weights.items()
+    }

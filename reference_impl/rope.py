@@ -122,3 +122,8 @@ def to_adjacent(weight: Tensor, heads: int) -> Tensor:
     """The inverse of to_half_split."""
     rows = weight.shape[0]
     return weight.reshape(heads, 2, rows // heads // 2, -1).transpose(1, 2).reshape(weight.shape)
+
+
+def interleave(x: Tensor) -> Tensor:
+    """The elements of q or k [..., d] from half-split to adjacent order, as to_adjacent does with the rows."""
+    return torch.stack(x.chunk(2, dim=-1), dim=-1).flatten(-2)

@@ -1,14 +1,23 @@
-"""ATTN and MASK: grouped-query attention, and what it may see."""
+"""ATTN: grouped-query attention, alone and in a layer with its projections."""
+
+from dataclasses import replace
 
 import torch
 
-from conformance import AttentionCase, ModelCase, agree, answers, check, judge, strategies
-
-
-def attend(subject, case):
-    q, k, v = (subject.on_device(t) for t in case.inputs())
-    mask = subject.on_device(answers.causal(case))
-    return subject.implementation.attention_core(q, k, v, mask, case.head_dim**-0.5)
+from conformance import (
+    AttentionCase,
+    ModelCase,
+    Unsupported,
+    agree,
+    answers,
+    asks,
+    check,
+    exact,
+    judge,
+    strategies,
+    unchanged,
+    worst_of,
+)
 
 
 def group_cases(selection):
@@ -23,7 +32,40 @@ def group_cases(selection):
 
 @check("ATTN-1", cases=group_cases, draws=strategies.attentions)
 def test_query_head_h_uses_kv_head_h_over_the_group_size(subject, case):
-    return judge(attend(subject, case), answers.attention_core, case)
+    return judge(asks.attention_core(subject, case), answers.attention_core, case)
+
+
+def few_groups(selection):
+    for dtype in selection.dtypes:
+        yield from (AttentionCase(dtype=dtype, heads=6, kv_heads=g) for g in (2, 3))
+
+
+@check("ATTN-1", cases=few_groups)
+def test_kv_heads_may_change_places_with_their_groups(subject, case):
+    """A law without an oracle: groups in another order, the same results in that order."""
+    q, k, v = (subject.on_device(t) for t in case.inputs())
+    order = torch.arange(case.kv_heads).roll(1)
+    size = case.heads // case.kv_heads
+    queries = (order[:, None] * size + torch.arange(size)).flatten()
+    core, mask, scale = core_of(subject, case)
+    here = core(q, k, v, mask, scale)[:, queries]
+    moved = core(q[:, queries], k[:, order], v[:, order], mask, scale)
+    return agree(moved, here, answers.attention_core, case)
+
+
+def core_of(subject, case):
+    mask = subject.on_device(answers.causal(case))
+    return subject.implementation.attention_core, mask, case.head_dim**-0.5
+
+
+@check("ATTN-4", cases=few_groups)
+def test_groups_are_multi_head_attention_with_the_kv_heads_repeated(subject, case):
+    """A law without an oracle: every query head with a kv head of its own, a copy of its group's."""
+    q, k, v = (subject.on_device(t) for t in case.inputs())
+    core, mask, scale = core_of(subject, case)
+    size = case.heads // case.kv_heads
+    expanded = core(q, k.repeat_interleave(size, 1), v.repeat_interleave(size, 1), mask, scale)
+    return agree(core(q, k, v, mask, scale), expanded, answers.attention_core, case)
 
 
 def simplex_cases(selection):
@@ -38,50 +80,119 @@ def simplex_cases(selection):
 
 @check("ATTN-3", cases=simplex_cases)
 def test_weights_sum_to_one_also_over_many_keys(subject, case):
-    return judge(attend(subject, case), answers.attention_core, case)
+    return judge(asks.attention_core(subject, case), answers.attention_core, case)
 
 
-def module_cases(selection):
+def backend_cases(selection):
     for dtype in selection.dtypes:
-        for variant, shape in selection.smalls():
-            yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=17)
+        yield AttentionCase(dtype=dtype)
+        yield AttentionCase(dtype=dtype, past=7, tokens=5, batch=3, kv_heads=3)
+        yield AttentionCase(dtype=dtype, tokens=65, gain=8.0)
+        yield AttentionCase(dtype=dtype, tokens=1, past=64, kv_heads=1)
 
 
-def attention_module(subject, case):
-    """All tokens at position 0, where rotation is the identity and cannot be to blame."""
-    x = subject.on_device(case.hidden())
-    positions = subject.on_device(torch.zeros(case.tokens, dtype=torch.int64))
-    return subject.model(case).attention_module(x, positions, case.layer)
+@check("ATTN-7", cases=backend_cases)
+def test_every_backend_gives_the_same(subject, case):
+    cores = subject.implementation.attention_cores()
+    if len(cores) < 2:
+        raise Unsupported(f"offers one attention backend alone: {', '.join(cores) or 'none'}")
+    given = [subject.on_device(t) for t in (*case.inputs(), answers.causal(case))]
+    results = {name: core(*given, case.head_dim**-0.5) for name, core in cores.items()}
+    verdicts = {name: judge(y, answers.attention_core, case) for name, y in results.items()}
+    worst = worst_of(*verdicts.values())
+    wrong = [
+        f"{name}: {v.reason or f'headroom {v.headroom:.3g}'}" for name, v in verdicts.items() if not v.passed
+    ]
+    return replace(worst, reason="; ".join(wrong), facts={"attention backends": ", ".join(cores)})
 
 
-@check("ATTN-2", cases=module_cases, draws=strategies.models)
+@check("ATTN-12", cases=few_groups)
+def test_attention_leaves_q_k_v_and_the_mask_as_they_were(subject, case):
+    core, mask, scale = core_of(subject, case)
+    q, k, v = (subject.on_device(t) for t in case.inputs())
+    return unchanged(lambda q, k, v, mask: core(q, k, v, mask, scale), q=q, k=k, v=v, mask=mask)
+
+
+# In a layer.
+
+
+def module_cases(**fields):
+    def cases(selection):
+        for dtype in selection.dtypes:
+            for variant, shape in selection.smalls():
+                yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=17, **fields)
+
+    return cases
+
+
+# All tokens at position 0, where rotation is the identity and cannot be to blame.
+unrotated_cases = module_cases(places="origin")
+
+
+@check("ATTN-2", cases=unrotated_cases, draws=lambda s: strategies.models(s, places="origin"))
 def test_scores_are_scaled_by_the_root_of_the_head_width_once(subject, case):
-    return judge(attention_module(subject, case), answers.unrotated_attention_module, case)
+    return judge(asks.attention_module(subject, case), answers.attention_module, case)
 
 
 def wide_cases(selection):
-    configs = {case: case.config for case in module_cases(selection)}
+    configs = {case: case.config for case in unrotated_cases(selection)}
     return [case for case, c in configs.items() if c.num_attention_heads * c.head_dim != c.hidden_size]
 
 
 @check("ATTN-5", cases=wide_cases)
 def test_heads_times_width_need_not_be_the_hidden_size(subject, case):
-    return judge(attention_module(subject, case), answers.unrotated_attention_module, case)
+    return judge(asks.attention_module(subject, case), answers.attention_module, case)
 
 
-def causal_cases(selection):
-    for dtype in selection.dtypes:
-        for variant, shape in selection.smalls():
-            yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=35, batch=2)
+def few_models(**fields):
+    def cases(selection):
+        for dtype in selection.dtypes:
+            for variant, shape in selection.few():
+                yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=17, batch=2, **fields)
+
+    return cases
 
 
-@check("MASK-1", cases=causal_cases, draws=strategies.models)
-def test_changing_a_token_leaves_the_logits_before_it_unchanged(subject, case):
+def expanded(case, weights):
+    """A model in which every query head has a kv head of its own, and its weights."""
+    config = case.config
+    size, width = config.group_size, config.head_dim
+    own = replace(case, but=(*case.but, ("num_key_value_heads", config.num_attention_heads)))
+    repeated = {
+        name: w.unflatten(0, (-1, width)).repeat_interleave(size, 0).flatten(0, 1)
+        for name, w in weights.items()
+        if "k_proj" in name or "v_proj" in name
+    }
+    return own.config, {**weights, **repeated}
+
+
+@check("ATTN-4", cases=few_models())
+def test_a_model_with_its_kv_heads_repeated_gives_the_same_logits(subject, case):
+    config, weights = expanded(case, case.weights())
+    model = subject.implementation.build(config, {n: subject.on_device(w) for n, w in weights.items()})
+    return agree(asks.logits_of(model, subject, case), asks.logits(subject, case), answers.logits, case)
+
+
+@check("ATTN-6", cases=few_models(but=(("attention_bias", True),)))
+def test_q_k_v_and_o_add_their_biases(subject, case):
+    y, answer = asks.attention(subject, case)
+    return judge(y, answer, case)
+
+
+@check("ATTN-11", cases=few_models())
+def test_the_same_input_gives_the_same_bits(subject, case):
+    """Whatever the generator of the process holds: dropout would draw from it."""
+    torch.manual_seed(1)
+    before = asks.logits(subject, case).clone()
+    torch.manual_seed(2)
+    same = torch.equal(before, asks.logits(subject, case))
+    return exact(same, "the same bits", "two passes over the same tokens differ")
+
+
+@check("ATTN-12", cases=few_models())
+def test_a_layer_leaves_its_input_as_it_was(subject, case):
+    x, positions = (subject.on_device(t) for t in (case.hidden(), case.positions()))
     model = subject.model(case)
-    tokens = case.token_ids()
-    at = case.tokens // 2
-    changed = tokens.clone()
-    changed[:, at:] = (changed[:, at:] + 1) % case.config.vocab_size
-    before = model.logits(subject.on_device(tokens))[:, :at].clone()
-    after = model.logits(subject.on_device(changed))[:, :at]
-    return agree(after, before, answers.first_logits, case)
+    return unchanged(
+        lambda x, positions: model.attention_module(x, positions, case.layer), x=x, positions=positions
+    )

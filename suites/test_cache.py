@@ -2,20 +2,24 @@
 
 import torch
 
-from conformance import ModelCase, agree, answers, check, require_power, strategies
-
-
-def stepped(subject, case):
-    """Logits of all tokens, chunk by chunk through the implementation's own cache."""
-    model = subject.model(case)
-    cache = model.new_cache(case.batch, case.tokens)
-    chunks = subject.on_device(case.token_ids()).split(list(case.chunks), dim=1)
-    return torch.cat([model.step(chunk, cache) for chunk in chunks], dim=1)
+from conformance import (
+    ModelCase,
+    Verdict,
+    agree,
+    answers,
+    asks,
+    check,
+    exact,
+    judge_bytes,
+    memory_of,
+    require_power,
+    strategies,
+)
 
 
 def whole(subject, case):
     """Logits of one full pass: what is compared is the cache, whatever else is right or wrong."""
-    return subject.model(case).logits(subject.on_device(case.token_ids()))
+    return asks.logits(subject, case)
 
 
 def chunked(*ways):
@@ -32,15 +36,95 @@ def chunked(*ways):
 
 @check("CACHE-1", cases=chunked((30, 1, 1, 1, 1, 1)))
 def test_prefill_and_decode_give_the_logits_of_one_pass(subject, case):
-    return agree(stepped(subject, case), whole(subject, case), answers.logits, case)
+    return agree(asks.stepped(subject, case), whole(subject, case), answers.logits, case)
 
 
 @check("CACHE-2", cases=chunked((7, 9, 1, 18), (1, 34)), draws=lambda s: strategies.models(s, chunked=True))
 def test_any_partition_gives_the_logits_of_one_pass(subject, case):
-    return agree(stepped(subject, case), whole(subject, case), answers.logits, case)
+    return agree(asks.stepped(subject, case), whole(subject, case), answers.logits, case)
 
 
 @check("CACHE-3", cases=chunked((17, 1, 17)))
 def test_the_next_position_is_the_number_of_tokens_processed(subject, case):
     require_power(case.twin)
-    return agree(stepped(subject, case), whole(subject, case), answers.logits, case)
+    return agree(asks.stepped(subject, case), whole(subject, case), answers.logits, case)
+
+
+def store_cases(selection):
+    """32 tokens, so that caches that grow by blocks end with a whole one; and a single head."""
+    for dtype in selection.dtypes:
+        for variant, shape in selection.smalls():
+            yield ModelCase(dtype=dtype, variant=variant, shape=shape, batch=2, tokens=32)
+        variant, shape = selection.smalls()[0]
+        one = (("num_key_value_heads", 1),)
+        yield ModelCase(dtype=dtype, variant=variant, shape=shape, batch=2, tokens=32, but=one)
+
+
+def stored(subject, case):
+    """What the cache keeps of all tokens, for which it was made."""
+    model = subject.model(case)
+    cache = model.new_cache(case.batch, case.tokens)
+    model.step(subject.on_device(case.token_ids()), cache)
+    return model.cache_tensors(cache)
+
+
+@check("CACHE-6", cases=store_cases)
+def test_the_cache_stores_kv_heads_and_no_more_tokens_than_asked_for(subject, case):
+    config, tensors = case.config, stored(subject, case)
+    rows = 2 * config.num_hidden_layers * case.batch * case.tokens  # of keys and of values, each [heads, d]
+    heads, expected = sum(t.numel() for t in tensors) / (rows * config.head_dim), config.num_key_value_heads
+    reason = f"stores {heads:g} heads of {config.head_dim} a token, layer and key, expected {expected}"
+    size = memory_of(config, case.torch_dtype, batch=case.batch, tokens=case.tokens).cache_bytes
+    return [exact(heads == expected, "heads", reason), judge_bytes("keys and values", tensors, size)]
+
+
+@check("CACHE-7", cases=store_cases)
+def test_the_cache_has_the_dtype_of_the_model(subject, case):
+    found = {str(t.dtype) for t in stored(subject, case)}
+    reason = f"keys and values are {', '.join(sorted(found))}, the model is {case.torch_dtype}"
+    return exact(found == {str(case.torch_dtype)}, "dtype", reason)
+
+
+def longest(tensor):
+    """The axis of the tokens, where there are more of them than of anything else."""
+    return max(range(tensor.ndim), key=lambda axis: tensor.shape[axis])
+
+
+def rewritten_cases(selection):
+    """More tokens in the prefill than heads, rows or elements of a head; then single ones and a chunk."""
+    for dtype in selection.dtypes:
+        for variant, shape in selection.few():
+            chunks = (40, *[1] * 9, 7)
+            yield ModelCase(
+                dtype=dtype, variant=variant, shape=shape, tokens=sum(chunks), chunks=chunks, batch=2
+            )
+
+
+@check("CACHE-12", cases=rewritten_cases)
+def test_later_steps_leave_cached_keys_and_values_as_they_are(subject, case):
+    """Rotated when they are stored or when they are read: either way nothing stored changes."""
+    model = subject.model(case)
+    first, *rest = subject.on_device(case.token_ids()).split(list(case.chunks), dim=1)
+    cache = model.new_cache(case.batch, case.tokens)
+    model.step(first, cache)
+    # A cache that grows holds the prefill alone, one of fixed capacity has room behind it.
+    before = [t.narrow(longest(t), 0, case.chunks[0]).clone() for t in model.cache_tensors(cache)]
+    for tokens in rest:
+        model.step(tokens, cache)
+    after = [t.narrow(longest(t), 0, case.chunks[0]) for t in model.cache_tensors(cache)]
+    changed = [
+        float((a - b).abs().max()) for a, b in zip(after, before, strict=True) if not torch.equal(a, b)
+    ]
+    reason = f"{len(changed)} of {len(before)} tensors of the first {case.chunks[0]} tokens were rewritten"
+    return Verdict(
+        passed=not changed,
+        measure="stored bits",
+        error=max(changed, default=0.0),
+        budget=0.0,
+        reason=reason if changed else "",
+    )
+
+
+@check("CACHE-12", cases=rewritten_cases)
+def test_after_a_long_decode_the_logits_are_those_of_one_pass(subject, case):
+    return agree(asks.stepped(subject, case), whole(subject, case), answers.logits, case)

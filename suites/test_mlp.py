@@ -1,11 +1,6 @@
 """MLP: SiLU, and the gated feed-forward network."""
 
-from conformance import GateCase, ModelCase, answers, check, judge, strategies
-
-
-def gated(subject, case):
-    gate, up = (subject.on_device(t) for t in case.inputs())
-    return subject.implementation.silu_mul(gate, up)
+from conformance import GateCase, ModelCase, WidthCase, answers, asks, check, exact, judge, strategies
 
 
 def silu_cases(selection):
@@ -19,7 +14,7 @@ def silu_cases(selection):
 
 @check("MLP-1", cases=silu_cases)
 def test_silu_is_z_times_sigmoid_from_end_to_end(subject, case):
-    return judge(gated(subject, case), answers.silu_mul, case)
+    return judge(asks.silu_mul(subject, case), answers.silu_mul, case)
 
 
 def gate_cases(selection):
@@ -30,7 +25,7 @@ def gate_cases(selection):
 
 @check("MLP-2", cases=gate_cases, draws=strategies.gates)
 def test_silu_acts_on_the_gate_and_multiplies_the_up(subject, case):
-    return judge(gated(subject, case), answers.silu_mul, case)
+    return judge(asks.silu_mul(subject, case), answers.silu_mul, case)
 
 
 def mlp_cases(selection):
@@ -41,5 +36,58 @@ def mlp_cases(selection):
 
 @check("MLP-2", cases=mlp_cases)
 def test_the_network_is_down_of_act_of_gate_times_up(subject, case):
-    y = subject.model(case).mlp(subject.on_device(case.hidden()), case.layer)
-    return judge(y, answers.mlp, case)
+    return judge(asks.mlp(subject, case), answers.mlp, case)
+
+
+def option_cases(*options):
+    """One token on loud weights: neither rotation nor mask nor scores matter."""
+
+    def cases(selection):
+        for dtype in selection.dtypes:
+            for variant, shape in selection.few():
+                for but in options:
+                    yield ModelCase(dtype=dtype, variant=variant, shape=shape, batch=9, tokens=1, but=but)
+
+    return cases
+
+
+ACTIVATIONS = [(("hidden_act", kind),) for kind in ("gelu", "gelu_pytorch_tanh", "silu")]
+
+
+@check("MLP-3", cases=option_cases(*ACTIVATIONS))
+def test_the_activation_is_the_configs(subject, case):
+    return judge(asks.logits(subject, case), answers.logits, case)
+
+
+@check("MLP-5", cases=option_cases((("mlp_bias", True),)))
+def test_every_projection_adds_its_bias(subject, case):
+    return judge(asks.logits(subject, case), answers.logits, case)
+
+
+@check("MLP-6", cases=option_cases((("intermediate_size", 100),), (("intermediate_size", 32),)))
+def test_the_width_is_the_configs(subject, case):
+    """Neither is 8/3 of the hidden size, rounded or not."""
+    return judge(asks.logits(subject, case), answers.logits, case)
+
+
+# (hidden size, multiple_of, ffn_dim_multiplier) → the width of the released model.
+RELEASED = {
+    (4096, 256, 1.0): 11008,  # Llama 2 7B
+    (5120, 256, 1.0): 13824,  # Llama 2 13B
+    (8192, 4096, 1.3): 28672,  # Llama 2 70B, Llama 3 70B
+    (4096, 1024, 1.3): 14336,  # Llama 3 8B
+    (16384, 4096, 1.2): 53248,  # Llama 3.1 405B
+    (2048, 256, 1.5): 8192,  # Llama 3.2 1B
+    (3072, 256, 1.0): 8192,  # Llama 3.2 3B
+}
+
+
+def released_cases(_selection):
+    return [WidthCase(hidden_size=size, multiple_of=of, multiplier=by) for size, of, by in RELEASED]
+
+
+@check("MLP-6", cases=released_cases)
+def test_the_rule_of_params_json_gives_the_released_widths(subject, case):
+    given = subject.implementation.ffn_width(case.hidden_size, case.multiple_of, case.multiplier)
+    width = RELEASED[case.hidden_size, case.multiple_of, case.multiplier]
+    return exact(given == width, "width", f"the rule gives {given}, the released model has {width}")

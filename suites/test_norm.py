@@ -1,6 +1,19 @@
 """NORM: RMSNorm."""
 
-from conformance import NormCase, answers, check, exact, judge, strategies
+from dataclasses import replace
+
+from conformance import (
+    ModelCase,
+    NormCase,
+    agree,
+    answers,
+    asks,
+    check,
+    exact,
+    judge,
+    norm_convention,
+    strategies,
+)
 
 WIDTHS = (48, 1, 129, 576)
 
@@ -15,14 +28,9 @@ def norm_cases(selection):
         yield NormCase(dtype=dtype, pattern="denormal")
 
 
-def normed(subject, case):
-    x, weight = (subject.on_device(t) for t in case.inputs())
-    return subject.implementation.rms_norm(x, weight, case.eps)
-
-
 @check("NORM-1", cases=norm_cases, draws=strategies.norms)
 def test_divides_each_row_by_its_root_mean_square_and_applies_the_weight(subject, case):
-    return judge(normed(subject, case), answers.rms_norm, case)
+    return judge(asks.rms_norm(subject, case), answers.rms_norm, case)
 
 
 def row_cases(selection):
@@ -54,7 +62,7 @@ def constant_cases(selection):
 
 @check("NORM-2", cases=constant_cases)
 def test_does_not_centre(subject, case):
-    return judge(normed(subject, case), answers.rms_norm, case)
+    return judge(asks.rms_norm(subject, case), answers.rms_norm, case)
 
 
 def eps_cases(selection):
@@ -67,7 +75,22 @@ def eps_cases(selection):
 
 @check("NORM-3", cases=eps_cases, draws=strategies.norms)
 def test_eps_is_the_configs_and_stands_inside_the_root(subject, case):
-    return judge(normed(subject, case), answers.rms_norm, case)
+    return judge(asks.rms_norm(subject, case), answers.rms_norm, case)
+
+
+def scaled_cases(selection):
+    return [
+        NormCase(dtype=d, eps=eps, scale=s) for d in selection.dtypes for eps, s in ((0.1, 1.0), (1e-5, 4e-3))
+    ]
+
+
+@check("NORM-3", cases=scaled_cases)
+def test_twice_the_input_and_four_times_eps_give_the_same(subject, case):
+    """A law without an oracle: with eps inside, sqrt(mean((2x)²) + 4·eps) = 2·sqrt(mean(x²) + eps)."""
+    x, weight = (subject.on_device(t) for t in case.inputs())
+    here = subject.implementation.rms_norm(x, weight, case.eps)
+    scaled = subject.implementation.rms_norm(2 * x, weight, 4 * case.eps)
+    return agree(scaled, here, answers.rms_norm, case)
 
 
 def sixteen_bit_cases(_selection):
@@ -80,7 +103,7 @@ def sixteen_bit_cases(_selection):
 
 @check("NORM-4", cases=sixteen_bit_cases)
 def test_the_statistic_is_float32_in_16_bit(subject, case):
-    return judge(normed(subject, case), answers.rms_norm, case)
+    return judge(asks.rms_norm(subject, case), answers.rms_norm, case)
 
 
 def divisor_cases(selection):
@@ -93,4 +116,59 @@ def divisor_cases(selection):
 
 @check("NORM-7", cases=divisor_cases)
 def test_the_divisor_is_n_and_every_element_takes_part(subject, case):
-    return judge(normed(subject, case), answers.rms_norm, case)
+    return judge(asks.rms_norm(subject, case), answers.rms_norm, case)
+
+
+def dtype_cases(selection):
+    return [NormCase(dtype=dtype, pattern="rows") for dtype in selection.dtypes]
+
+
+@check("NORM-5", cases=dtype_cases)
+def test_the_dtype_of_the_input_is_kept(subject, case):
+    x, weight = (subject.on_device(t) for t in case.inputs())
+    y = subject.implementation.rms_norm(x, weight, case.eps)
+    verdict = exact(y.dtype == x.dtype, "dtype", f"norm of {x.dtype} with a weight of {x.dtype} is {y.dtype}")
+    return replace(verdict, facts=with_a_float32_weight(subject, case) if x.dtype.itemsize == 2 else {})
+
+
+def with_a_float32_weight(subject, case):
+    """What is seen, and no verdict: to widen, to keep the dtype and to refuse are all in use."""
+    x, weight = (subject.on_device(t) for t in case.inputs())
+    try:
+        seen = str(subject.implementation.rms_norm(x, weight.float(), case.eps).dtype)
+    except Exception as error:  # noqa: BLE001 - a refusal is an answer
+        seen = f"refused: {type(error).__name__}"
+    return {f"norm of {case.dtype} with a float32 weight": seen.removeprefix("torch.")}
+
+
+def convention_cases(_selection):
+    """Many elements: by chance the two orders agree on a few."""
+    return [NormCase(dtype=dtype, n=576, rows=9) for dtype in ("float16", "bfloat16")]
+
+
+@check("NORM-6", cases=convention_cases)
+def test_weight_and_cast_come_in_one_of_two_orders(subject, case):
+    y = asks.rms_norm(subject, case)
+    verdict = judge(y, answers.rms_norm, case)
+    return replace(verdict, facts={"norm: order of weight and cast": norm_convention(y, case)})
+
+
+def own_eps_cases(selection):
+    """An eps that shows in every norm; one token, so that neither rotation nor mask nor scores matter."""
+    for dtype in selection.dtypes:
+        for variant, shape in selection.few():
+            for regime in ("quiet", "loud"):
+                yield ModelCase(
+                    dtype=dtype,
+                    variant=variant,
+                    shape=shape,
+                    regime=regime,
+                    batch=7,
+                    tokens=1,
+                    but=(("rms_norm_eps", 0.1),),
+                )
+
+
+@check("NORM-9", cases=own_eps_cases)
+def test_every_norm_has_its_own_weight_and_the_configs_eps(subject, case):
+    return judge(asks.logits(subject, case), answers.logits, case)

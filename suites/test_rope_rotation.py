@@ -7,29 +7,13 @@ from conformance import (
     EXACT_ORACLE,
     ModelCase,
     RotateCase,
-    Unsupported,
     agree,
     answers,
+    asks,
     check,
     judge,
     strategies,
 )
-
-
-def tables(subject, case, shift=0):
-    """The implementation's own tables where it offers them, the contract's elsewhere; [T, d]."""
-    positions = case.positions() + shift
-    try:
-        cos, sin = subject.implementation.rope_tables(case.config, subject.on_device(positions))
-    except Unsupported:
-        cos, sin = (subject.on_device(t) for t in answers.contract_tables(case, shift))
-    width = case.head_dim // cos.shape[-1]
-    return [torch.cat([t] * width, dim=-1).to(case.torch_dtype) for t in (cos, sin)]
-
-
-def rotate(subject, case, shift=0):
-    q, k = (subject.on_device(t) for t in case.inputs())
-    return subject.implementation.apply_rope(q, k, *tables(subject, case, shift))
 
 
 def rotation_cases(selection):
@@ -43,12 +27,12 @@ def rotation_cases(selection):
 
 @check("ROPE-3", cases=rotation_cases, draws=lambda s: strategies.rotations(s, st.just(0)))
 def test_half_split_pairs_are_turned(subject, case):
-    return judge(torch.cat(rotate(subject, case), dim=1), answers.apply_rope, case)
+    return judge(torch.cat(asks.apply_rope(subject, case), dim=1), answers.apply_rope, case)
 
 
 @check("ROPE-5", cases=rotation_cases, draws=lambda s: strategies.rotations(s, st.just(0)))
 def test_the_length_of_every_vector_is_kept(subject, case):
-    rotated = torch.cat(rotate(subject, case), dim=1)
+    rotated = torch.cat(asks.apply_rope(subject, case), dim=1)
     return judge(answers.lengths(rotated), answers.rotated_lengths, case, EXACT_ORACLE)
 
 
@@ -65,7 +49,7 @@ def drawn_shifts(selection):
 
 @check("ROPE-6", cases=shift_cases, draws=drawn_shifts)
 def test_scores_depend_on_the_distance_alone(subject, case):
-    here, shifted = (answers.scores(*rotate(subject, case, shift)) for shift in (0, case.shift))
+    here, shifted = (answers.scores(*asks.apply_rope(subject, case, shift)) for shift in (0, case.shift))
     return agree(shifted, here, answers.rotated_scores, case, EXACT_ORACLE)
 
 
@@ -91,7 +75,7 @@ def origin_cases(selection):
 
 @check("ROPE-7", cases=origin_cases)
 def test_position_zero_is_the_identity(subject, case):
-    return judge(torch.cat(rotate(subject, case), dim=1), answers.unrotated, case)
+    return judge(torch.cat(asks.apply_rope(subject, case), dim=1), answers.unrotated, case)
 
 
 def head_cases(selection):
@@ -105,11 +89,9 @@ def head_cases(selection):
 
 @check("ROPE-8", cases=head_cases)
 def test_q_and_every_kv_head_are_rotated(subject, case):
-    return judge(torch.cat(rotate(subject, case), dim=1), answers.apply_rope, case)
+    return judge(torch.cat(asks.apply_rope(subject, case), dim=1), answers.apply_rope, case)
 
 
 @check("ROPE-8", cases=shifted_model_cases)
 def test_v_is_not_rotated(subject, case):
-    x = subject.on_device(case.hidden())
-    y = subject.model(case).attention_module(x, subject.on_device(torch.arange(case.tokens)), case.layer)
-    return judge(y, answers.attention_module, case)
+    return judge(asks.attention_module(subject, case), answers.attention_module, case)

@@ -2,7 +2,17 @@
 
 import torch
 
-from conformance import ModelCase, TableCase, answers, check, judge, judge_inv_freq, judge_tables, strategies
+from conformance import (
+    ModelCase,
+    TableCase,
+    answers,
+    asks,
+    check,
+    judge,
+    judge_inv_freq,
+    judge_tables,
+    strategies,
+)
 
 ALL_RULES = ("default", "linear", "llama3")
 
@@ -84,21 +94,16 @@ def scaled_model_cases(*rules):
     return cases
 
 
-def judge_logits(subject, case):
-    logits = subject.model(case).logits(subject.on_device(case.token_ids()))
-    return judge(logits, answers.logits, case)
-
-
 @check("SCALE-1", cases=scaled_model_cases("linear"))
 def test_linear_scaling_reaches_the_logits(subject, case):
-    return judge_logits(subject, case)
+    return judge(asks.logits(subject, case), answers.logits, case)
 
 
 @check("SCALE-3", cases=scaled_model_cases("llama3"))
 def test_llama3_scaling_reaches_the_logits(subject, case):
-    return judge_logits(subject, case)
+    return judge(asks.logits(subject, case), answers.logits, case)
 
 
 @check("ROPE-1", cases=scaled_model_cases("default"))
 def test_theta_reaches_the_logits(subject, case):
-    return judge_logits(subject, case)
+    return judge(asks.logits(subject, case), answers.logits, case)

@@ -102,8 +102,13 @@ def rope_from_hf(data: Mapping[str, Any]) -> Rope:
         agreed(context, given[context], data.get(context))
     if rope_type not in ROPE_FIELDS:
         raise ValueError(f"rope_type is {rope_type!r}; this version knows {', '.join(ROPE_FIELDS)}")
-    if given.pop("partial_rotary_factor", 1.0) != 1.0:
-        raise ValueError("partial_rotary_factor is not 1; the canonical Llama rotates the whole head")
+    given.setdefault("partial_rotary_factor", data.get("partial_rotary_factor") or 1.0)
+    part = given.pop("partial_rotary_factor")
+    if part != 1.0:
+        raise ValueError(
+            f"partial_rotary_factor is {part!r}; transformers' Llama, for which config.json is written, "
+            "rotates the whole head whatever it says: remove the field, or build the LlamaConfig yourself"
+        )
     extra = sorted(set(given) - set(ROPE_FIELDS[rope_type]))
     if extra:
         raise ValueError(
@@ -140,3 +145,24 @@ def config_to_hf(config: LlamaConfig) -> dict[str, Any]:
         **{name: getattr(config, name) for name in names},
         "rope_parameters": parameters,
     }
+
+
+def config_spellings(config: LlamaConfig) -> dict[str, dict[str, Any]]:
+    """The config.json of a canonical config in every spelling in use, by name.
+
+    transformers 4 had rope_theta beside a dict rope_scaling, whose rule was called "type" and later
+    "rope_type"; transformers 5 has one dict, rope_parameters.
+
+    Returns:
+        new dicts, which nothing else holds.
+    """
+    new = config_to_hf(config)
+    rule = dict(new["rope_parameters"])
+    theta, kind = rule.pop("rope_theta"), rule.pop("rope_type")
+    old = {name: value for name, value in new.items() if name != "rope_parameters"} | {"rope_theta": theta}
+    spelt = {"rope_parameters": new}
+    if kind == "default":
+        return {**spelt, "rope_theta": {**old, "rope_scaling": None}}
+    for word in ("rope_type", "type"):
+        spelt[f"rope_scaling, {word}"] = {**old, "rope_scaling": {word: kind, **rule}}
+    return spelt

@@ -16,30 +16,14 @@ from conformance.checkpoints.builtin import NotInstalledError
 from conformance.checkpoints.gguf_header import Header, read_header
 from conformance.checkpoints.gguf_rope import DIVISORS, rope_from_gguf, shortest
 from conformance.checkpoints.intact import require_fit
+from conformance.weight_maps import canonical_names, half_split_rows
 from reference_impl import LlamaConfig
-from reference_impl.rope import to_half_split
 
 if TYPE_CHECKING:
     from conformance.checkpoints.tokenizer import Tokenizer
 
 Bytes = npt.NDArray[np.uint8]
 INSTALL = "pip install 'llama-conformance[checkpoint]'"
-OUTER = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
-LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
 
 
 def read_gguf(path: Path) -> tuple[LlamaConfig, dict[str, Tensor], Tokenizer | None, tuple[str, ...]]:
@@ -67,22 +51,15 @@ def read_gguf(path: Path) -> tuple[LlamaConfig, dict[str, Tensor], Tokenizer | N
 
 def weights_from_gguf(data: Bytes, header: Header, config: LlamaConfig) -> dict[str, Tensor]:
     """The canonical state_dict in float32; names and shapes are checked before anything is dequantised."""
-    names = {canonical_name(name): name for name in header.tensors if name != DIVISORS}
+    names = {
+        canonical: own
+        for own in header.tensors
+        if own != DIVISORS
+        for canonical in canonical_names("gguf", own) or (own,)
+    }
     shapes = {name: header.tensors[own].shape for name, own in names.items()}
     require_fit(config, {name: torch.empty(shape, device="meta") for name, shape in shapes.items()})
-    return {name: half_split(config, name, dequantised(data, header, own)) for name, own in names.items()}
-
-
-def canonical_name(name: str) -> str:
-    """The Hugging Face name of a GGUF tensor; the name itself where a Llama has no such tensor."""
-    part, _, kind = name.rpartition(".")
-    if part in OUTER:
-        return f"{OUTER[part]}.{kind}"
-    if part.startswith("blk."):
-        layer, _, module = part.removeprefix("blk.").partition(".")
-        if module in LAYER:
-            return f"model.layers.{layer}.{LAYER[module]}.{kind}"
-    return name
+    return half_split_rows(config, {name: dequantised(data, header, own) for name, own in names.items()})
 
 
 def dequantised(data: Bytes, header: Header, name: str) -> Tensor:
@@ -104,15 +81,6 @@ def dequantised(data: Bytes, header: Header, name: str) -> Tensor:
         raise ValueError(f"{name} is {kind.name}, which gguf cannot dequantise; use another file") from error
     # What is stored in float32 comes back as a read-only view of the file: "W" copies that, and only that.
     return torch.from_numpy(np.require(values, np.float32, ["C", "W"]))
-
-
-def half_split(config: LlamaConfig, name: str, value: Tensor) -> Tensor:
-    """Rows of q and k in half-split pair order; a GGUF file stores adjacent pairs."""
-    if ".q_proj." in name:
-        return to_half_split(value, config.num_attention_heads)
-    if ".k_proj." in name:
-        return to_half_split(value, config.num_key_value_heads)
-    return value
 
 
 def config_from_gguf(header: Header, divisors_P: Tensor | None) -> LlamaConfig:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from conformance.faults.catalogue import Fault, load_fault, ops_fault
+from conformance.faults.catalogue import Fault, load_fault, op_fault, ops_fault
 from reference_impl import LlamaConfig, Ops
 from reference_impl.attention import attention, causal_mask
 from reference_impl.attention import softmax as right_softmax
+from reference_impl.block import Step, Weights, attention_module
 
 
 def tiled(x: Tensor, group_size: int) -> Tensor:
@@ -81,6 +82,11 @@ def top_left(queries: int, keys: int, device: torch.device | None = None) -> Ten
     return causal_mask(keys, keys, device)[:queries]
 
 
+def none_behind(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
+    """No mask where there is a cache, as if a step had one token."""
+    return causal_mask(queries, keys, device) if queries == keys else all_seen(queries, keys, device)
+
+
 def all_seen(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
     """No mask."""
     return torch.ones(queries, keys, dtype=torch.bool, device=device)
@@ -99,6 +105,60 @@ def hidden_over_heads(
     return config, {n: w * factor if "q_proj" in n else w for n, w in weights.items()}
 
 
+def next_group(x: Tensor, group_size: int) -> Tensor:
+    """Every query head on the kv head of the group after its own."""
+    return x.roll(-1, dims=1).repeat_interleave(group_size, dim=1)
+
+
+def mean_of_the_heads(x: Tensor, group_size: int) -> Tensor:
+    """The mean of all kv heads for every query head."""
+    return x.mean(1, keepdim=True).expand(-1, x.shape[1] * group_size, -1, -1)
+
+
+def without_bias(*names: str) -> object:
+    """A layer without some of the biases of its projections."""
+
+    def wrong(x: Tensor, weights: Weights, step: Step) -> Tensor:
+        left_out = {f"self_attn.{name}_proj.bias" for name in names}
+        return attention_module(x, {n: w for n, w in weights.items() if n not in left_out}, step)
+
+    return wrong
+
+
+def cores(**factors: float) -> object:
+    """Backends that take the scale of the scores differently."""
+    ops = Ops()
+
+    def core(factor: float) -> object:
+        return lambda q, k, v, mask, scale: attention(q, k, v, mask, scale * factor, ops)
+
+    return lambda: {name: core(factor) for name, factor in factors.items()}
+
+
+def blind_backend() -> dict[str, object]:
+    """A fast path that takes no mask."""
+    ops = Ops()
+    return {
+        "plain": lambda q, k, v, mask, scale: attention(q, k, v, mask, scale, ops),
+        "fast": lambda q, k, v, _mask, scale: attention(q, k, v, None, scale, ops),
+    }
+
+
+def dropped(scores: Tensor) -> Tensor:
+    """Dropout of the weights, in evaluation too."""
+    return torch.dropout(right_softmax(scores), p=0.1, train=True)
+
+
+def scaled_in_place(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, ops: Ops) -> Tensor:
+    """q scaled where it stands."""
+    return attention(q.mul_(scale), k, v, mask, 1.0, ops)
+
+
+def input_overwritten(x: Tensor, weights: Weights, step: Step) -> Tensor:
+    """The result written over the input."""
+    return x.copy_(attention_module(x, weights, step))
+
+
 FAULTS: list[Fault] = [
     ops_fault("attention.tiled", "ATTN-1", "keras-team/keras-hub#1203", expand_kv=tiled),
     ops_fault("attention.first-kv-head", "ATTN-1", expand_kv=first_head),
@@ -115,6 +175,28 @@ FAULTS: list[Fault] = [
     ops_fault("mask.none", "MASK-1", mask=all_seen),
     ops_fault("mask.one-ahead", "MASK-1", mask=shifted_mask(1)),
     ops_fault("mask.one-short", "LOGITS-1", mask=shifted_mask(-1)),
-    ops_fault("mask.top-left", "CACHE-2", "meta-llama/llama#899", mask=top_left),
+    ops_fault("mask.top-left", "MASK-2", "meta-llama/llama#899", mask=top_left),
+    ops_fault("mask.none-behind-a-cache", "MASK-2", "huggingface/candle#3743", mask=none_behind),
     ops_fault("mask.leak-16-bit", "MASK-1", attention=leak_in_16_bit),
+    ops_fault("attention.next-group", "ATTN-4", expand_kv=next_group),
+    ops_fault("attention.mean-kv-head", "ATTN-1", "THUDM/LongBench#27", expand_kv=mean_of_the_heads),
+    ops_fault(
+        "attention.biases-ignored",
+        "ATTN-6",
+        "mlc-ai/mlc-llm#3494",
+        attention_module=without_bias("q", "k", "v", "o"),
+    ),
+    ops_fault("attention.o-bias-ignored", "ATTN-6", attention_module=without_bias("o")),
+    op_fault(
+        "attention.backend-rescales",
+        "ATTN-7",
+        "huggingface/transformers#38290",
+        attention_cores=cores(a=1, b=0.9),
+    ),
+    op_fault(
+        "attention.backend-blind", "ATTN-7", "huggingface/transformers#30437", attention_cores=blind_backend
+    ),
+    ops_fault("attention.dropout", "ATTN-11", "pytorch/pytorch#124464", softmax=dropped),
+    ops_fault("attention.q-in-place", "ATTN-12", "unslothai/unsloth#5001", attention=scaled_in_place),
+    ops_fault("attention.input-overwritten", "ATTN-12", attention_module=input_overwritten),
 ]

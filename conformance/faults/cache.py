@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
-from conformance.faults.catalogue import Fault, ops_fault
+from conformance.faults.catalogue import Fault, model_fault, ops_fault
+from conformance.implementations.reference import ReferenceModel
+from reference_impl import KVCache, LlamaConfig
 from reference_impl.block import Step, Weights, attention_module
-from reference_impl.ops import positions
+from reference_impl.ops import Pair, positions
 
 
 def restarted(_offset: int, tokens: int, device: torch.device | None = None) -> Tensor:
@@ -48,6 +53,78 @@ def first_layer(x: Tensor, weights: Weights, step: Step) -> Tensor:
     return attention_module(x, weights, _with_layer(step, 0) if step.cache is not None else step)
 
 
+def turned_back_and_forth(x: Tensor, weights: Weights, step: Step) -> Tensor:
+    """Cached keys turned on to the newest position and back in every call: right, but for what is rounded."""
+    if step.cache is not None and step.cache.length:
+        old = step.cache.k[step.layer, :, :, : step.cache.length]
+        cos, sin = step.cos[..., -1:, :], step.sin[..., -1:, :]
+        there = step.ops.apply_rope(old, old, cos, sin)[1]
+        old.copy_(step.ops.apply_rope(there, there, cos, -sin)[1])
+    return attention_module(x, weights, step)
+
+
+class WideCache(KVCache):
+    """Query heads stored: keys and values are expanded before they are written, not when they are read."""
+
+    def __init__(self, config: LlamaConfig, batch: int, capacity: int, dtype: torch.dtype) -> None:
+        super().__init__(
+            replace(config, num_key_value_heads=config.num_attention_heads), batch, capacity, dtype
+        )
+        self.group_size = config.group_size
+
+    def extend(self, layer: int, k_BGTd: Tensor, v_BGTd: Tensor) -> Pair:
+        """See KVCache.extend; [B, H, …], so that attention sees groups of one."""
+        wide = (t.repeat_interleave(self.group_size, dim=1) for t in (k_BGTd, v_BGTd))
+        return super().extend(layer, *wide)
+
+
+class LongCache(KVCache):
+    """Room for the longest context, whatever is asked for."""
+
+    def __init__(self, config: LlamaConfig, batch: int, capacity: int, dtype: torch.dtype) -> None:
+        super().__init__(config, batch, max(capacity, config.max_position_embeddings), dtype)
+
+
+class Float32Cache(KVCache):
+    """Float32, whatever the dtype of the model."""
+
+    def __init__(self, config: LlamaConfig, batch: int, capacity: int, _dtype: torch.dtype) -> None:
+        super().__init__(config, batch, capacity, torch.float32)
+
+    def extend(self, layer: int, k_BGTd: Tensor, v_BGTd: Tensor) -> Pair:
+        """See KVCache.extend; in the dtype of the model again."""
+        k, v = super().extend(layer, k_BGTd, v_BGTd)
+        return k.to(k_BGTd.dtype), v.to(v_BGTd.dtype)
+
+
+class Cached(ReferenceModel):
+    """A model with another cache."""
+
+    cache: ClassVar[type[KVCache]] = KVCache
+
+    def new_cache(self, batch: int, capacity: int) -> KVCache:
+        """See Model.new_cache."""
+        return self.cache(self.llama.config, batch, capacity, self.llama.dtype)
+
+
+class WideCached(Cached):
+    """See WideCache."""
+
+    cache = WideCache
+
+
+class LongCached(Cached):
+    """See LongCache."""
+
+    cache = LongCache
+
+
+class Float32Cached(Cached):
+    """See Float32Cache."""
+
+    cache = Float32Cache
+
+
 def _with_mask(step: Step, mask: Tensor) -> Step:
     return Step(**{**vars(step), "mask": mask})
 
@@ -63,4 +140,13 @@ FAULTS: list[Fault] = [
     ops_fault("cache.own-key-missing", "CACHE-1", "kvcache-ai/sglang#66", attention_module=stale),
     ops_fault("cache.rotated-again", "CACHE-1", "NeuraLegion/shainet#110", attention_module=rotated_again),
     ops_fault("cache.one-layer", "CACHE-1", attention_module=first_layer),
+    ops_fault(
+        "cache.turned-back-and-forth",
+        "CACHE-12",
+        "ggml-org/llama.cpp#4097",
+        attention_module=turned_back_and_forth,
+    ),
+    model_fault("cache.query-heads", "CACHE-6", "tinygrad/tinygrad#2267", WideCached),
+    model_fault("cache.whole-context", "CACHE-6", "Lightning-AI/litgpt#1590", LongCached),
+    model_fault("cache.float32", "CACHE-7", "classical", Float32Cached),
 ]

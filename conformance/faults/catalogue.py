@@ -16,7 +16,7 @@ from reference_impl import LlamaConfig, Ops
 
 Weights = dict[str, Tensor]
 Loader = Callable[[LlamaConfig, Weights], tuple[LlamaConfig, Weights]]
-HOMES = ("norm", "mlp", "rope", "attention", "cache", "weights")
+HOMES = ("norm", "mlp", "rope", "rope_model", "scaling", "attention", "cache", "weights")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,15 @@ def ops_fault(name: str, requirement: str, source: str = "classical", **wrong: A
 def model_fault(name: str, requirement: str, source: str, model: type[ReferenceModel], **wrong: Any) -> Fault:
     """A fault in what a built model does with what it is made of."""
     make = functools.partial(Reference, replace(Ops(), **wrong), f"fault:{name}", model)
+    return Fault(name=name, requirement=requirement, make=make, source=source)
+
+
+def fresh_fault(name: str, requirement: str, source: str, wrong: Callable[[], dict[str, Any]]) -> Fault:
+    """A fault of ops that remember: each implementation made begins with nothing remembered."""
+
+    def make() -> Implementation:
+        return Reference(replace(Ops(), **wrong()), f"fault:{name}")
+
     return Fault(name=name, requirement=requirement, make=make, source=source)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from conformance.faults.catalogue import Fault, ops_fault
+from conformance.faults.catalogue import Fault, model_fault, ops_fault
+from conformance.implementations.reference import ReferenceModel
+from reference_impl import Llama
+from reference_impl.block import Step, Tap, Weights, block, no_tap
 from reference_impl.norm import rms_norm, statistic_dtype
 
 
@@ -72,6 +77,44 @@ def first_row_only(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return weight * (y * torch.rsqrt(mean.narrow(-2, 0, 1) + eps)).to(x.dtype)
 
 
+def widened(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """The float32 of the statistic handed on."""
+    return rms_norm(x, weight, eps).to(statistic_dtype(x.dtype))
+
+
+def narrow_weight(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """The weight kept in 8 bit."""
+    return rms_norm(x, weight.to(torch.float8_e4m3fn).to(x.dtype), eps)
+
+
+def eps_of_a_default(x: Tensor, weights: Weights, step: Step) -> Tensor:
+    """The norms of the layers built with the default eps, the last norm alone with the config's."""
+    return block(x, weights, replace(step, config=replace(step.config, rms_norm_eps=1e-5)))
+
+
+class LastNormOnItsOwn(Llama):
+    """A Llama whose last norm was built without the config's eps."""
+
+    def unembed(self, x_BTD: Tensor, tap: Tap = no_tap) -> Tensor:
+        """See Llama.unembed."""
+        config = replace(self.config, rms_norm_eps=1e-6)
+        return Llama(config, self.weights, ops=self.ops, dtype=self.dtype).unembed(x_BTD, tap)
+
+
+class DefaultEpsAtTheEnd(ReferenceModel):
+    """The model of it."""
+
+    def __init__(self, llama: Llama) -> None:
+        super().__init__(LastNormOnItsOwn(llama.config, llama.weights, ops=llama.ops, dtype=llama.dtype))
+
+
+def over_batch(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """The mean taken over the batch as well, where there is one."""
+    y = wide(x)
+    axes = (0, -1) if x.ndim == 3 else (-1,)
+    return weight * (y * torch.rsqrt(y.pow(2).mean(axes, keepdim=True) + eps)).to(x.dtype)
+
+
 FAULTS: list[Fault] = [
     ops_fault("norm.eps-outside", "NORM-3", rms_norm=eps_outside),
     ops_fault("norm.eps-1e-6", "NORM-3", "NVIDIA/cutlass#1112", rms_norm=fixed_eps(1e-6)),
@@ -97,4 +140,9 @@ FAULTS: list[Fault] = [
         "linkedin/Liger-Kernel#74",
         rms_norm=lambda x, w, eps: rms_norm(x, 1 + w, eps),
     ),
+    ops_fault("norm.widened", "NORM-5", rms_norm=widened),
+    ops_fault("norm.weight-8-bit", "NORM-6", rms_norm=narrow_weight),
+    ops_fault("norm.eps-not-in-the-layers", "NORM-9", "meta-pytorch/torchtune#152", block=eps_of_a_default),
+    model_fault("norm.eps-not-at-the-end", "NORM-9", "meta-pytorch/torchtune#152", DefaultEpsAtTheEnd),
+    ops_fault("norm.over-batch", "LOGITS-3", rms_norm=over_batch),
 ]

@@ -158,6 +158,20 @@ class Implementation:
         """
         raise not_offered("logits")
 
+    def formats(self) -> tuple[str, ...]:
+        """The formats of conformance.weight_maps whose tensors build_from takes."""
+        raise not_offered("formats")
+
+    def build_from(self, format_name: str, config: LlamaConfig, tensors: Mapping[str, Tensor]) -> Model:
+        """As build, from the tensors of another format; the model's state_dict() is canonical all the same.
+
+        Args:
+            format_name: one of formats().
+            config: canonical config.
+            tensors: the format's own names; not mutated, and not aliased by anything that may be written to.
+        """
+        raise not_offered("build_from")
+
     def own_name(self, canonical: str) -> str:
         """What a tensor is called in the implementation's own messages."""
         return canonical

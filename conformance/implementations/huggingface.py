@@ -99,6 +99,20 @@ class _HuggingFace(Implementation):
         model.to(device).load_state_dict(state, strict=True)
         return HuggingFaceModel(model.eval().requires_grad_(False), self.attention)
 
+    def formats(self) -> tuple[str, ...]:
+        """Its own, which is the canonical one."""
+        return ("huggingface",)
+
+    def build_from(self, format_name: str, config: LlamaConfig, tensors: Mapping[str, Tensor]) -> Model:
+        """See build.
+
+        Raises:
+            Unsupported: another format.
+        """
+        if format_name not in self.formats():
+            raise Unsupported(f"transformers loads huggingface tensors alone, not {format_name}")
+        return self.build(config, tensors)
+
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """LlamaRMSNorm."""
         from transformers.models.llama.modeling_llama import LlamaRMSNorm

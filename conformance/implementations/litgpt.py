@@ -19,21 +19,8 @@ from torch import Tensor, nn
 from conformance.implementations import modules
 from conformance.implementations.base import Implementation, Model, Unsupported
 from conformance.implementations.litgpt_model import LitGPTModel
+from conformance.weight_maps import own_name
 from reference_impl import LlamaConfig, Rope
-
-# Within a layer, canonical → LitGPT; q, k and v are one tensor there.
-LAYER_NAMES = {
-    "input_layernorm": "norm_1",
-    "self_attn.q_proj": "attn.qkv",
-    "self_attn.k_proj": "attn.qkv",
-    "self_attn.v_proj": "attn.qkv",
-    "self_attn.o_proj": "attn.proj",
-    "post_attention_layernorm": "norm_2",
-    "mlp.gate_proj": "mlp.fc_1",
-    "mlp.up_proj": "mlp.fc_2",
-    "mlp.down_proj": "mlp.proj",
-}
-NAMES = {"model.embed_tokens": "transformer.wte", "model.norm": "transformer.ln_f"}
 
 
 def rope_adjustments(rope: Rope) -> dict[str, Any] | None:
@@ -116,29 +103,44 @@ class LitGPT(Implementation):
         return self._build(lit_config(config, adjacent=True), config, weights)
 
     def _build(self, own: Any, config: LlamaConfig, weights: Mapping[str, Tensor]) -> Model:
-        from litgpt.model import GPT
         from litgpt.scripts.convert_hf_checkpoint import copy_weights_hf_llama
 
         modules.refuse_tied_head(config, weights)
-        dtype, device = modules.dtype_and_device(weights)
-        with modules.NoInit(), modules.default_dtype(dtype):
-            gpt = GPT(own)
+        modules.dtype_and_device(weights)
         state: dict[str, Tensor] = {}
         copy_weights_hf_llama(own, {}, state, dict(weights))
+        return self._load(own, config, state)
+
+    def _load(self, own: Any, config: LlamaConfig, state: Mapping[str, Tensor]) -> Model:
+        """GPT with a state_dict of its own names."""
+        from litgpt.model import GPT
+
+        dtype, device = modules.dtype_and_device(state)
+        with modules.NoInit(), modules.default_dtype(dtype):
+            gpt = GPT(own)
         # The cast is for the cos and sin buffers, which are built in float32: LitGPT's own users have them
         # rounded to the model's dtype, for Fabric casts the whole module under precision="bf16-true". The
         # angles behind them stay float32.
         gpt.to(device=device, dtype=dtype).load_state_dict(state, strict=True)
         return LitGPTModel(gpt.eval().requires_grad_(False), tied=config.tie_word_embeddings)
 
+    def formats(self) -> tuple[str, ...]:
+        """Its own."""
+        return ("litgpt",)
+
+    def build_from(self, format_name: str, config: LlamaConfig, tensors: Mapping[str, Tensor]) -> Model:
+        """GPT, loaded strictly and without its converter; its head is its own, also where the config ties it.
+
+        Raises:
+            Unsupported: another format.
+        """
+        if format_name not in self.formats():
+            raise Unsupported(f"LitGPT loads litgpt tensors alone, not {format_name}")
+        return self._load(lit_config(config), config, tensors)
+
     def own_name(self, canonical: str) -> str:
         """LitGPT's name of the tensor; q, k and v have the same."""
-        module, _, kind = canonical.rpartition(".")
-        if module.startswith("model.layers."):
-            index, _, part = module.removeprefix("model.layers.").partition(".")
-            if part in LAYER_NAMES:
-                return f"transformer.h.{index}.{LAYER_NAMES[part]}.{kind}"
-        return f"{NAMES.get(module, module)}.{kind}"
+        return own_name("litgpt", canonical)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """litgpt.model.RMSNorm."""

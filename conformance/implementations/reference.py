@@ -11,12 +11,16 @@ from torch import Tensor
 
 from conformance.checkpoints.config_json import rope_from_hf
 from conformance.implementations.base import Attend, Held, Implementation, Model
+from conformance.weight_maps import FORMATS, from_format, half_split_rows, renamed
 from conformance.weights import check_state_dict
 from reference_impl import KVCache, Llama, LlamaConfig, Ops
 from reference_impl.attention import fused_attention
 from reference_impl.config import gated_width
 from reference_impl.model import loss
 from reference_impl.ops import apply_rope_adjacent
+
+# GGUF's rows are in adjacent pairs as well, and are put back: so both ways are taken.
+ROTATED_AS_THEY_ARE = ("meta", "torchtune")
 
 
 class ReferenceModel(Model):
@@ -93,6 +97,14 @@ class ReferenceModel(Model):
         return [w.grad for w in leaves.values() if w.grad is not None]
 
 
+class AdjacentModel(ReferenceModel):
+    """One whose rows of q and k are in adjacent pairs, as they came."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """See Model.state_dict."""
+        return half_split_rows(self.llama.config, super().state_dict())
+
+
 class Reference(Implementation):
     """The reference with the ops it is given.
 
@@ -120,6 +132,17 @@ class Reference(Implementation):
     def build_adjacent(self, config: LlamaConfig, weights: Mapping[str, Tensor]) -> Model:
         """The same with adjacent pairs rotated."""
         return Reference(replace(self.ops, apply_rope=apply_rope_adjacent)).build(config, weights)
+
+    def formats(self) -> tuple[str, ...]:
+        """See Implementation.formats."""
+        return FORMATS
+
+    def build_from(self, format_name: str, config: LlamaConfig, tensors: Mapping[str, Tensor]) -> Model:
+        """Rows of Meta and torchtune are rotated as they are, by adjacent pairs; all else is mapped first."""
+        if format_name not in ROTATED_AS_THEY_ARE:
+            return self.build(config, from_format(format_name, config, tensors))
+        adjacent = Reference(replace(self.ops, apply_rope=apply_rope_adjacent), self.name, AdjacentModel)
+        return adjacent.build(config, renamed(format_name, config, tensors))
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Implementation.rms_norm."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from conformance.implementations.base import OP_CAPABILITIES, Attend, Implementation, Unsupported
 from conformance.implementations.user_code import UserCode, imported
 from conformance.implementations.user_model import UserModel, found, moved, pair, protocol, tensor
+from conformance.weight_maps import FORMATS
 from conformance.weights import make_weights
 from reference_impl import LlamaConfig
 
@@ -69,12 +70,45 @@ class User(Implementation):
         """
         if self._build is None:
             raise Unsupported(f"does not offer logits: {self.name} has no build{BUILD}")
+        return self._made("build", self._build, weights, config)
+
+    def formats(self) -> tuple[str, ...]:
+        """As the module or object says; see Implementation.formats.
+
+        Raises:
+            Unsupported: it does not say.
+            ValueError: what it says are no names of formats.
+        """
+        function = found(self._ops, "formats")
+        if function is None:
+            raise Unsupported(f"does not offer formats: no formats() in {self.name}")
+        names = self._code.call("formats", "()", function)
+        if not isinstance(names, (tuple, list)) or not set(names) <= set(FORMATS):
+            raise ValueError(f"formats returned {names!r}, expected some of {', '.join(FORMATS)}")
+        return tuple(names)
+
+    def build_from(self, format_name: str, config: LlamaConfig, tensors: Mapping[str, Tensor]) -> UserModel:
+        """The user's build_from beside build.
+
+        Raises:
+            Unsupported: there is none.
+        """
+        build = found(self._ops, "build_from")
+        if build is None:
+            call = protocol(Implementation, "build_from")
+            raise Unsupported(f"does not offer build_from: no build_from{call} in {self.name}")
+        return self._made("build_from", build, tensors, format_name, config)
+
+    def _made(
+        self, title: str, build: Callable[..., Any], weights: Mapping[str, Tensor], *before: Any
+    ) -> UserModel:
+        """Call a way to build with weights of its own, behind the other arguments."""
         like = next(iter(weights.values()), torch.empty(0))
         given = {name: weight.clone() for name, weight in weights.items()}
-        model = self._code.call("build", BUILD, self._build, config, given)
+        model = self._code.call(title, protocol(Implementation, title), build, *before, given)
         if not callable(model):
             raise ValueError(  # noqa: TRY004 - as every wrong answer
-                f"build returned {type(model).__name__}, expected a callable tokens [B, T] → logits"
+                f"{title} returned {type(model).__name__}, expected a callable tokens [B, T] → logits"
             )
         if isinstance(model, nn.Module):
             with self._code.contained():

@@ -15,7 +15,7 @@ from torch import Tensor
 from conformance.cases import AttentionCase, Case, GateCase, ModelCase, NormCase, RotateCase, TableCase
 from conformance.numerics.settings import Setting
 from conformance.weights import hidden_order, permute_jointly
-from reference_impl import Llama
+from reference_impl import Llama, Ops
 from reference_impl.attention import causal_mask
 from reference_impl.norm import statistic_dtype
 from reference_impl.ops import scale
@@ -33,9 +33,14 @@ def rms_norm(case: Case, setting: Setting) -> Tensor:
     """w · x / sqrt(mean(x²) + eps); [rows, n]."""
     case = cast(NormCase, case)
     x, weight = (t.to(setting.dtype) for t in case.inputs())
-    order = shuffle(case.n, setting.order)
+    return norm_of(x, weight, case.eps, setting.ops, setting.order)
+
+
+def norm_of(x: Tensor, weight: Tensor, eps: float, ops: Ops, order: int) -> Tensor:
+    """The norm of x [..., n], its squares summed in the given order; [..., n]."""
+    at = shuffle(x.shape[-1], order)
     y = torch.empty_like(x)
-    y[:, order] = setting.ops.rms_norm(x[:, order], weight[order], case.eps)
+    y[..., at] = ops.rms_norm(x[..., at], weight[at], eps)
     return y
 
 
@@ -120,11 +125,15 @@ def attention_core(case: Case, setting: Setting) -> Tensor:
     """Attention of rotated q on k and v, causal bottom-right; [B, H, T, d]."""
     case = cast(AttentionCase, case)
     q, k, v = (t.to(setting.dtype) for t in case.inputs())
-    keys, width = shuffle(case.keys, setting.order), shuffle(case.head_dim, setting.order)
-    mask = causal(case)[:, keys]
-    return setting.ops.attention(
-        q[..., width], k[:, :, keys][..., width], v[:, :, keys], mask, scale(case.head_dim), setting.ops
-    )
+    return attention_of(q, k, v, setting.ops, setting.order)
+
+
+def attention_of(q: Tensor, k: Tensor, v: Tensor, ops: Ops, order: int) -> Tensor:
+    """Causal attention, bottom-right, its scores and its weighted mean summed in the given order."""
+    (*_, tokens, head_dim), keys = q.shape, k.shape[-2]
+    at, width = shuffle(keys, order), shuffle(head_dim, order)
+    mask = causal_mask(tokens, keys)[:, at]
+    return ops.attention(q[..., width], k[:, :, at][..., width], v[:, :, at], mask, scale(head_dim), ops)
 
 
 @functools.lru_cache(maxsize=64)
@@ -152,7 +161,8 @@ def model_of(case: ModelCase, setting: Setting) -> Llama:
 def logits(case: Case, setting: Setting) -> Tensor:
     """Logits of a full forward pass; [B, T, V]."""
     case = cast(ModelCase, case)
-    return model_of(case, setting)(case.token_ids())
+    positions = None if case.places == "run" else case.positions()
+    return model_of(case, setting)(case.token_ids(), positions=positions)
 
 
 def first_logits(case: Case, setting: Setting) -> Tensor:
@@ -160,19 +170,23 @@ def first_logits(case: Case, setting: Setting) -> Tensor:
     return logits(case, setting)[:, : cast(ModelCase, case).tokens // 2]
 
 
+def logits_but_the_last(case: Case, setting: Setting) -> Tensor:
+    """Logits of all tokens but the last; [B, T − 1, V]."""
+    return logits(case, setting)[:, :-1]
+
+
 # By how much the positions of a whole module are shifted; the small configs allow for it.
 SHIFT = 57
 
 
-def _layer(case: ModelCase, setting: Setting, part: str, shift: int = 0, stride: int = 1) -> Tensor:
+def _layer(case: ModelCase, setting: Setting, part: str, shift: int = 0) -> Tensor:
     """One part of one layer on case.hidden(); [B, T, D], brought back to the order as written."""
     model = model_of(case, setting)
     order = (
         hidden_order(case.config, setting.order) if setting.order else torch.arange(case.config.hidden_size)
     )
     x = case.hidden().to(setting.dtype)[..., order]
-    positions = stride * torch.arange(case.tokens) + shift
-    step = model.step(case.layer, positions, causal_mask(case.tokens, case.tokens))
+    step = model.step(case.layer, case.positions() + shift, causal_mask(case.tokens, case.tokens))
     y = torch.empty_like(x)
     y[..., order] = getattr(setting.ops, part)(x, model.layers[case.layer], step)
     return y
@@ -181,11 +195,6 @@ def _layer(case: ModelCase, setting: Setting, part: str, shift: int = 0, stride:
 def attention_module(case: Case, setting: Setting) -> Tensor:
     """Attention of a layer with its projections; [B, T, D]."""
     return _layer(cast(ModelCase, case), setting, "attention_module")
-
-
-def unrotated_attention_module(case: Case, setting: Setting) -> Tensor:
-    """The same with every token at position 0."""
-    return _layer(cast(ModelCase, case), setting, "attention_module", stride=0)
 
 
 def shifted_attention_module(case: Case, setting: Setting) -> Tensor:

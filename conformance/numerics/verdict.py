@@ -175,6 +175,19 @@ def exact(passed: bool, measure: str, reason: str, coordinate: tuple[int, ...] =
     )
 
 
+def unchanged(call: Callable[..., object], **inputs: Tensor) -> Verdict:
+    """The verdict on a call that must leave its inputs as they were, to the bit.
+
+    Args:
+        call: takes the inputs by position.
+        inputs: by the name that a failure is to show.
+    """
+    before = {name: value.clone() for name, value in inputs.items()}
+    call(*inputs.values())
+    touched = [name for name, value in inputs.items() if not torch.equal(before[name], value)]
+    return exact(not touched, "inputs unchanged", f"{', '.join(touched)} changed during the call")
+
+
 def worst_of(*verdicts: Verdict) -> Verdict:
     """The one that matters most: a failure first, then the least room."""
     return max(

@@ -29,6 +29,8 @@ def silu_mul(gate, up):
 def frequencies(config):
     """How far each pair of a head turns per position, [d/2]."""
     rope = config.rope
+    if rope.partial_rotary_factor != 1:
+        raise Unsupported("this Llama rotates whole heads")
     inv_freq = 1.0 / rope.rope_theta ** (torch.arange(0, config.head_dim, 2).float() / config.head_dim)
     if rope.rope_type == "default":
         return inv_freq
@@ -56,8 +58,8 @@ def rotate_half(x):
 
 
 def apply_rope(q, k, cos, sin):
-    """Rotate q [B, H, T, d] and k [B, G, T, d] by tables [T, d]."""
-    cos, sin = cos.unsqueeze(0), sin.unsqueeze(0)  # [1, T, d]: one table for all heads
+    """Rotate q [B, H, T, d] and k [B, G, T, d] by tables [T, d], or [B, T, d] where rows differ."""
+    cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)  # [1, T, d]: one table for all heads
     return q * cos + rotate_half(q) * sin, k * cos + rotate_half(k) * sin
 
 
@@ -156,9 +158,11 @@ class Decoder(nn.Module):
         """The rows of the tables that belong to the tokens at hand."""
         return self.cos[positions], self.sin[positions]
 
-    def forward(self, tokens, cache):
+    def forward(self, tokens, cache, positions=None):
         past = cache[0].length
-        cos, sin = self.tables(torch.arange(past, past + tokens.shape[1], device=tokens.device))
+        if positions is None:
+            positions = torch.arange(past, past + tokens.shape[1], device=tokens.device)
+        cos, sin = self.tables(positions)
         x = self.embed_tokens(tokens)
         for layer, layer_cache in zip(self.layers, cache, strict=True):
             x = layer(x, cos, sin, layer_cache)
@@ -172,15 +176,22 @@ class Llama(nn.Module):
         tied = config.tie_word_embeddings
         self.lm_head = None if tied else nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 
-    def forward(self, tokens):
-        return self.step(tokens, self.new_cache(*tokens.shape))
+    def forward(self, tokens, positions=None):
+        return self.step(tokens, self.new_cache(*tokens.shape), positions)
 
-    def step(self, tokens, cache):
+    def step(self, tokens, cache, positions=None):
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head
-        return functional.linear(self.model(tokens, cache), head.weight)
+        return functional.linear(self.model(tokens, cache, positions), head.weight)
+
+    def loss(self, tokens):
+        logits = self(tokens)[:, :-1]  # each predicts the token after it
+        return functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
 
     def new_cache(self, batch, capacity):  # noqa: ARG002 - it grows
         return [LayerCache() for _ in self.model.layers]
+
+    def cache_tensors(self, cache):
+        return [t for layer in cache for t in (layer.k, layer.v)]
 
     def attention_module(self, x, positions, layer):
         return self.model.layers[layer].self_attn(x, *self.model.tables(positions))

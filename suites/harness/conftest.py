@@ -1,12 +1,8 @@
 """What the tests of the machinery share: the suites' own checks, and one torch thread."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
-SUITES = Path(__file__).parent.parent
+from conformance import suites
 
 
 @pytest.fixture
@@ -23,15 +19,7 @@ def one_thread():
 @pytest.fixture(scope="session")
 def proofs():
     """The tests of suites/test_*.py that prove a requirement."""
-    found = []
-    for path in sorted(SUITES.glob("test_*.py")):
-        name = f"_suite_{path.stem}"
-        spec = importlib.util.spec_from_file_location(name, path)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-        found += [v for n, v in vars(module).items() if n.startswith("test_") and hasattr(v, "requirement")]
-    return found
+    return suites.proofs()
 
 
 @pytest.fixture(scope="session")

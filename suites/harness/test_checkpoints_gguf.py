@@ -9,11 +9,12 @@ import pytest
 import torch
 
 import conformance.builtin_variants  # noqa: F401 - registers them
-from conformance.checkpoints import gguf_file, load
+from conformance.checkpoints import load
 from conformance.checkpoints.gguf_header import read_header
 from conformance.checkpoints.gguf_rope import rope_from_divisors
 from conformance.checkpoints.tokenizer import from_gguf
 from conformance.variants import variants
+from conformance.weight_maps import own_name
 from conformance.weights import make_weights
 from reference_impl import LlamaConfig, Rope
 from reference_impl.rope import inv_freq, to_adjacent
@@ -39,15 +40,6 @@ LLAMA3 = Rope(
     high_freq_factor=4.0,
     original_max_position_embeddings=8192,
 )
-
-
-def gguf_name(name):
-    if name.startswith("model.layers."):
-        _, _, layer, module, *rest = name.split(".")
-        names = {hf: own for own, hf in gguf_file.LAYER.items()}
-        kind = rest[-1]
-        return f"blk.{layer}.{names['.'.join([module, *rest[:-1]])]}.{kind}"
-    return {f"{hf}.weight": f"{own}.weight" for own, hf in gguf_file.OUTER.items()}[name]
 
 
 def write_gguf(path, config=SMALL, *, seed=0, add=(), drop=(), arch="llama", quantise=None, tensors=None):
@@ -83,7 +75,7 @@ def write_gguf(path, config=SMALL, *, seed=0, add=(), drop=(), arch="llama", qua
         rows = (to_adjacent(value, heads[part]) if part in heads else value).numpy()
         kind = quantise(name) if quantise else gguf.GGMLQuantizationType.F32
         data = rows if kind == gguf.GGMLQuantizationType.F32 else gguf.quants.quantize(rows, kind)
-        writer.add_tensor(gguf_name(name), data, raw_dtype=kind)
+        writer.add_tensor(own_name("gguf", name), data, raw_dtype=kind)
     for name, value in (tensors or {}).items():
         writer.add_tensor(name, value)
     writer.write_header_to_file()

@@ -9,6 +9,7 @@ import torch
 from conformance import cases
 from conformance.checks import Selection
 from conformance.faults import catalogue, implementation
+from conformance.inputs import DTYPES
 from conformance.numerics import answers
 from conformance.numerics.settings import EXACT_ORACLE, ORACLE, yardsticks
 from conformance.records import Status
@@ -136,7 +137,7 @@ def test_a_tiled_kv_head_stands_far_from_the_line_in_every_dtype(checks):
 def everything(dtype):
     """Every answer of the oracle and of every yardstick, computed anew."""
     answers._model.cache_clear()
-    cases._weights.cache_clear()
+    cases.model._weights.cache_clear()
     asked = {
         answers.rms_norm: cases.NormCase(dtype=dtype),
         answers.silu_mul: cases.GateCase(dtype=dtype),
@@ -146,11 +147,11 @@ def everything(dtype):
         answers.logits: cases.ModelCase(dtype=dtype, tokens=17),
         answers.block: cases.ModelCase(dtype=dtype, tokens=17),
     }
-    settings = [ORACLE, EXACT_ORACLE, *yardsticks(cases.DTYPES[dtype])]
+    settings = [ORACLE, EXACT_ORACLE, *yardsticks(DTYPES[dtype])]
     return {(answer.__name__, s): answer(case, s) for answer, case in asked.items() for s in settings}
 
 
-@pytest.mark.parametrize("dtype", cases.DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_oracle_and_yardsticks_are_the_same_to_the_bit_with_and_without_every_fault(checks, dtype):
     before = everything(dtype)
     selection = Selection(profile="quick", dtypes=(dtype,))

@@ -50,7 +50,7 @@ SLIPS = {
         {"NORM-*", "MLP-*", "ROPE-*", "SCALE-*", "ATTN-*", "MASK-1", "LOGITS-*", "WEIGHT-*"},
     ),
     "tables unsqueezed twice": (
-        "cos, sin = cos.unsqueeze(0), sin.unsqueeze(0)",
+        "cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)",
         "cos, sin = cos.unsqueeze(1).unsqueeze(1), sin.unsqueeze(1).unsqueeze(1)",
         {"ROPE-3", "ROPE-8", "LOGITS-1", "LOGITS-2"},
         {"NORM-*", "MLP-*", "ROPE-2", "ROPE-7", "SCALE-4", "ATTN-1", "ATTN-3", "WEIGHT-*"},

@@ -1,0 +1,101 @@
+"""How a question is put to an implementation: the counterpart of conformance/numerics/answers.py."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from conformance.cases import AttentionCase, GateCase, ModelCase, NormCase, RotateCase
+from conformance.implementations.base import Model, Unsupported
+from conformance.numerics import answers
+from conformance.numerics.verdict import Answer
+from conformance.subject import Subject
+
+
+def rms_norm(subject: Subject, case: NormCase) -> Tensor:
+    """Normed rows."""
+    x, weight = (subject.on_device(t) for t in case.inputs())
+    return subject.implementation.rms_norm(x, weight, case.eps)
+
+
+def silu_mul(subject: Subject, case: GateCase) -> Tensor:
+    """The gate of SwiGLU."""
+    gate, up = (subject.on_device(t) for t in case.inputs())
+    return subject.implementation.silu_mul(gate, up)
+
+
+def tables(subject: Subject, case: RotateCase, shift: int = 0) -> list[Tensor]:
+    """cos and sin [T, d] for a rotation: its own where it offers them, the contract's elsewhere."""
+    positions = case.positions() + shift
+    try:
+        cos, sin = subject.implementation.rope_tables(case.config, subject.on_device(positions))
+    except Unsupported:
+        cos, sin = (subject.on_device(t) for t in answers.contract_tables(case, shift))
+    width = case.head_dim // cos.shape[-1]
+    return [torch.cat([t] * width, dim=-1).to(case.torch_dtype) for t in (cos, sin)]
+
+
+def apply_rope(subject: Subject, case: RotateCase, shift: int = 0) -> tuple[Tensor, Tensor]:
+    """Rotated q and k."""
+    q, k = (subject.on_device(t) for t in case.inputs())
+    cos, sin = tables(subject, case, shift)
+    return subject.implementation.apply_rope(q, k, cos, sin)
+
+
+def attention_core(subject: Subject, case: AttentionCase) -> Tensor:
+    """Attention of rotated q on k and v."""
+    q, k, v = (subject.on_device(t) for t in case.inputs())
+    mask = subject.on_device(answers.causal(case))
+    return subject.implementation.attention_core(q, k, v, mask, case.head_dim**-0.5)
+
+
+def logits(subject: Subject, case: ModelCase) -> Tensor:
+    """Logits of a full forward pass."""
+    return logits_of(subject.model(case), subject, case)
+
+
+def logits_of(model: Model, subject: Subject, case: ModelCase) -> Tensor:
+    """The same of a model that was built in another way than from the case."""
+    positions = None if case.places == "run" else subject.on_device(case.positions())
+    return model.logits(subject.on_device(case.token_ids()), positions)
+
+
+def stepped(subject: Subject, case: ModelCase) -> Tensor:
+    """Logits of all tokens, chunk by chunk through the implementation's own cache."""
+    return stepped_on(subject.model(case), subject.on_device(case.token_ids()), case)
+
+
+def stepped_on(model: Model, tokens_BT: Tensor, case: ModelCase) -> Tensor:
+    """The same on other tokens than the case's."""
+    cache = model.new_cache(case.batch, case.tokens)
+    chunks = torch.split(tokens_BT, list(case.chunks), dim=1)
+    return torch.cat([model.step(chunk, cache) for chunk in chunks], dim=1)
+
+
+def attention_module(subject: Subject, case: ModelCase) -> Tensor:
+    """Attention of a layer with its projections."""
+    return attention_module_of(subject.model(case), subject, case)
+
+
+def attention_module_of(model: Model, subject: Subject, case: ModelCase) -> Tensor:
+    """The same of a model that was built in another way than from the case."""
+    x, positions = (subject.on_device(t) for t in (case.hidden(), case.positions()))
+    return model.attention_module(x, positions, case.layer)
+
+
+def attention(subject: Subject, case: ModelCase) -> tuple[Tensor, Answer]:
+    """Attention of a layer where that is offered, logits elsewhere, and how the reference answers."""
+    return attention_of(subject.model(case), subject, case)
+
+
+def attention_of(model: Model, subject: Subject, case: ModelCase) -> tuple[Tensor, Answer]:
+    """The same of a model that was built in another way than from the case."""
+    try:
+        return attention_module_of(model, subject, case), answers.attention_module
+    except Unsupported:
+        return logits_of(model, subject, case), answers.logits
+
+
+def mlp(subject: Subject, case: ModelCase) -> Tensor:
+    """Feed-forward network of a layer."""
+    return subject.model(case).mlp(subject.on_device(case.hidden()), case.layer)

@@ -1,0 +1,126 @@
+"""What a model holds: bytes by storage, values that were rounded on the way in, tensors that are a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor, UntypedStorage
+
+from conformance.numerics.verdict import Verdict
+from reference_impl import LlamaConfig, Rope
+from reference_impl.rope import inv_freq, tables
+
+
+def storages(tensors: Iterable[Tensor]) -> list[UntypedStorage]:
+    """The distinct storages behind tensors: views and second names count once."""
+    found = {(t.device, t.untyped_storage().data_ptr()): t.untyped_storage() for t in tensors if t.numel()}
+    return list(found.values())
+
+
+def storage_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes really allocated for tensors, each storage counted once and whole."""
+    return sum(storage.nbytes() for storage in storages(tensors))
+
+
+def distinct_elements(tensors: Iterable[Tensor]) -> int:
+    """How many elements tensors have, each place in memory counted once: of views that overlap, the union."""
+    marks: dict[tuple[torch.device, int], Tensor] = {}
+    for t in tensors:
+        storage = t.untyped_storage()
+        key = (t.device, storage.data_ptr())
+        mark = marks.setdefault(key, torch.zeros(storage.nbytes() // t.itemsize, dtype=torch.bool))
+        mark.as_strided(t.shape, t.stride(), t.storage_offset()).fill_(True)
+    return sum(int(mark.sum()) for mark in marks.values())
+
+
+def judge_bytes(what: str, tensors: Iterable[Tensor], expected: int, *, at_most: bool = False) -> Verdict:
+    """Whether the storages of tensors take the bytes that a config implies.
+
+    Args:
+        what: name of the tensors, in the plural.
+        tensors: held.
+        expected: bytes, of conformance.memory_of.
+        at_most: whether less is right too.
+    """
+    got = storage_bytes(tensors)
+    ratio = got / expected
+    words = "at most " if at_most else ""
+    passed = got <= expected if at_most else got == expected
+    reason = f"{what} take {got:,} bytes, expected {words}{expected:,}: {ratio:.4g} times as many"
+    return Verdict(
+        passed=passed,
+        measure="bytes",
+        error=float(got if at_most else abs(got - expected)),
+        budget=float(expected if at_most else 0),
+        headroom=ratio if at_most else None,
+        reason="" if passed else reason,
+        facts={f"bytes of {what}": f"{got:,}"},
+    )
+
+
+ROUNDINGS = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+def rounded_through(held: Iterable[Tensor], weights: Mapping[str, Tensor]) -> torch.dtype | None:
+    """The narrower dtype through which weights came in, if their values show one.
+
+    Values are compared as sets, so that neither names nor layouts matter: fused and transposed tensors hold
+    the same numbers. Weights that were transformed on the way in are none of these sets.
+
+    Args:
+        held: parameters of the built model.
+        weights: what it was built from.
+    """
+    have = torch.cat([t.detach().flatten().to(torch.float64) for t in held])
+    want = torch.cat([w.flatten().to(torch.float64) for w in weights.values()]).to(have.device)
+    if bool(torch.isin(want, have).all()):
+        return None
+    for narrow in ROUNDINGS:
+        if bool(torch.isin(want.to(narrow).to(torch.float64), have).all()):
+            return narrow
+    return None
+
+
+ROWS = 32  # of a table: so many are compared
+# Relative difference below which a tensor is taken for a table: one rounded to bfloat16 stands below 0.005,
+# unrelated tensors about 1.
+ALIKE = 0.05
+
+
+def resembles_rotary(tensor: Tensor, config: LlamaConfig) -> str:
+    """What of rotation a tensor holds: "frequencies", "cos", "sin", …; "" if nothing.
+
+    Args:
+        tensor: [...], any floating or complex dtype.
+        config: whose frequencies; those before scaling count too.
+    """
+    real = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+    flat = real.flatten().to("cpu", torch.float64)
+    for name, form in rotary_forms(config):
+        least = form.numel() if name == "frequencies" else 2 * form[0].numel()
+        if flat.numel() < least or (name == "frequencies" and flat.numel() != least):
+            continue
+        n = min(flat.numel(), form.numel())
+        want = form.flatten()[:n]
+        if float((flat[:n] - want).norm() / want.norm()) < ALIKE:
+            return name
+    return ""
+
+
+def rotary_forms(config: LlamaConfig) -> Iterator[tuple[str, Tensor]]:
+    """Every form in which frequencies [..] and the first rows of tables [ROWS, ..] are kept; float64."""
+    plain = Rope(rope_theta=config.rope.rope_theta, partial_rotary_factor=config.rope.partial_rotary_factor)
+    for rule in dict.fromkeys((config.rope, plain)):
+        own = replace(config, rope=rule)
+        frequencies = inv_freq(own.rope, own.head_dim).to(torch.float64)
+        positions = torch.arange(min(ROWS, own.max_position_embeddings))
+        cos, sin = tables(frequencies, positions, torch.float64)
+        for widen in (lambda t: t, lambda t: torch.cat((t, t), -1), lambda t: t.repeat_interleave(2, -1)):
+            yield "frequencies", widen(frequencies)
+            yield "angles", widen(positions[:, None] * frequencies)
+            yield "cos", widen(cos)
+            yield "sin", widen(sin)
+        yield "cos and sin", torch.stack((cos, sin), -1)  # of pairs, and complex numbers
+        yield "cos and sin", torch.cat((cos, sin), -1)
