@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from conformance.numerics.allocation import Watch, judge_largest
     from conformance.numerics.conventions import norm_convention
     from conformance.numerics.exchanges import judge_exchanges
+    from conformance.numerics.greedy import judge_greedy
     from conformance.numerics.holding import judge_bytes
     from conformance.numerics.power import require_power
     from conformance.numerics.settings import EXACT_ORACLE
     from conformance.numerics.tables import judge_inv_freq, judge_tables
+    from conformance.numerics.taps import judge_taps
     from conformance.numerics.verdict import Verdict, agree, exact, judge, unchanged, worst_of
     from conformance.real import CHECKPOINT_DTYPES, judge_checkpoint
     from conformance.subject import Subject
@@ -61,10 +63,12 @@ _HOMES = {
     "conformance.numerics.allocation": ("Watch", "judge_largest"),
     "conformance.numerics.conventions": ("norm_convention",),
     "conformance.numerics.exchanges": ("judge_exchanges",),
+    "conformance.numerics.greedy": ("judge_greedy",),
     "conformance.numerics.holding": ("judge_bytes",),
     "conformance.numerics.power": ("require_power",),
     "conformance.numerics.settings": ("EXACT_ORACLE",),
     "conformance.numerics.tables": ("judge_inv_freq", "judge_tables"),
+    "conformance.numerics.taps": ("judge_taps",),
     "conformance.numerics.verdict": ("Verdict", "agree", "exact", "judge", "unchanged", "worst_of"),
     "conformance.real": ("CHECKPOINT_DTYPES", "judge_checkpoint"),
     "conformance.subject": ("Subject",),
@@ -110,9 +114,11 @@ __all__ = [
     "judge_bytes",
     "judge_checkpoint",
     "judge_exchanges",
+    "judge_greedy",
     "judge_inv_freq",
     "judge_largest",
     "judge_tables",
+    "judge_taps",
     "memory_of",
     "norm_convention",
     "proves",

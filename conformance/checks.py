@@ -53,6 +53,17 @@ class Selection:
         pairs = [(v.name, shape) for v in self.variants for shape in v.small]
         return sorted(pairs, key=lambda pair: pair[1] != "gqa")
 
+    def models(self) -> list[tuple[str, str, str]]:
+        """(dtype, variant, shape): every small config in float32, few in 16-bit.
+
+        For what depends on the variant, and on the dtype, but hardly on both together.
+        """
+        return [
+            (dtype, variant, shape)
+            for dtype in self.dtypes
+            for variant, shape in (self.smalls() if dtype == "float32" else self.few())
+        ]
+
     def few(self) -> list[tuple[str, str]]:
         """The first untied and the first tied of them, for what does not depend on the frequency rule."""
         tied = {v.name: v.config.tie_word_embeddings for v in self.variants}

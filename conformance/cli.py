@@ -37,6 +37,12 @@ def main(arguments: list[str] | None = None) -> int:
     headroom.add_argument(
         "--impl", action="append", default=[], help="implementation (default: all installed)"
     )
+    headroom.add_argument(
+        "--from",
+        dest="folder",
+        metavar="DIR",
+        help="tell it from the results.json there instead of measuring",
+    )
     options = parser.parse_args(arguments)
     try:
         return int(globals()[f"run_{options.command}"](options) or 0)
@@ -120,7 +126,10 @@ def results_of(folder: Path) -> tuple[dict[str, Any], list[Record], list[dict[st
 
 
 def run_headroom(options: argparse.Namespace) -> None:
-    """Print p50, p99 and max in yardsticks, as a Markdown table."""
+    """Print p50, p99 and max as a Markdown table: in yardsticks on random cases, or in budgets of a run."""
+    if options.folder is not None:
+        headroom_of_run(Path(options.folder), options.impl)
+        return
     import torch  # noqa: PLC0415
 
     from conformance import builtin_variants as _builtin  # noqa: F401, PLC0415
@@ -136,3 +145,15 @@ def run_headroom(options: argparse.Namespace) -> None:
     with torch.no_grad():
         for row in survey(subjects, tuple(DTYPES), options.cases, options.seed):
             print(f"| {' | '.join(row)} |", flush=True)  # noqa: T201
+
+
+def headroom_of_run(folder: Path, implementations: list[str]) -> None:
+    """Print what a run says about headroom, and the case that came closest to the line."""
+    from conformance.headroom import closest, spread, used  # noqa: PLC0415
+
+    _, records, _ = results_of(folder)
+    records = used(r for r in records if not implementations or r.implementation in implementations)
+    print("| requirement | dtype | records | p50 | p99 | max |\n|---|---|---|---|---|---|")  # noqa: T201
+    for row in spread(records):
+        print(f"| {' | '.join(row)} |")  # noqa: T201
+    print(f"\n{closest(records)}")  # noqa: T201

@@ -1,9 +1,9 @@
-"""How much of the budget right implementations use: the measurement behind K, on random cases."""
+"""How much of the budget right implementations use: on random cases, which K is measured by, and in a run."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,13 @@ from conformance import asks
 from conformance.cases import AttentionCase, Case, GateCase, ModelCase, NormCase, RotateCase
 from conformance.checks import Selection
 from conformance.implementations.base import Unsupported
+from conformance.implementations.registry import FAULT_PREFIX
 from conformance.inputs import PATTERNS
 from conformance.numerics import answers
 from conformance.numerics.verdict import K, judge
+from conformance.records import Record, Status
+from conformance.report.words import number
+from conformance.spec import requirements
 from conformance.subject import Subject
 from conformance.weights import REGIMES
 
@@ -143,3 +147,50 @@ def survey(subjects: list[Subject], dtypes: tuple[str, ...], cases: int, seed: i
                     f"{p99:.2f}",
                     f"{max(values):.2f}",
                 ]
+
+
+def used(records: Iterable[Record]) -> list[Record]:
+    """The records of a run that say how much of the budget a right implementation used, in the spec's order.
+
+    Those that pass and were measured; what a seeded fault passes says nothing about right ones.
+
+    Raises:
+        ValueError: there are none.
+    """
+    order = {id_: at for at, id_ in enumerate(requirements())}
+    found = [
+        r
+        for r in records
+        if r.status is Status.PASS
+        and r.headroom is not None
+        and not r.implementation.startswith(FAULT_PREFIX)
+    ]
+    if not found:
+        raise ValueError(
+            "no record of the run passes with a measured headroom; expected a run of right implementations, "
+            "such as python -m conformance check"
+        )
+    return sorted(found, key=lambda r: (order.get(r.requirement, len(order)), r.requirement, r.dtype))
+
+
+def spread(records: Iterable[Record]) -> Iterator[list[str]]:
+    """Rows of (requirement, dtype, records, p50, p99, max), the last three in budgets: 1 is the line.
+
+    Args:
+        records: as used() gives them; each holds the worst of its cases.
+    """
+    groups: dict[tuple[str, str], list[float]] = {}
+    for record in records:
+        groups.setdefault((record.requirement, record.dtype), []).append(record.headroom or 0.0)
+    for (requirement, dtype), values in groups.items():
+        figures = (*np.percentile(values, [50, 99]), max(values))
+        yield [requirement, dtype, str(len(values)), *(number(float(f), line=True) for f in figures)]
+
+
+def closest(records: Iterable[Record]) -> str:
+    """The record that came closest to the line, with its case."""
+    r = max(records, key=lambda r: r.headroom or 0.0)
+    return (
+        f"closest to the line: {number(r.headroom, line=True)} ({r.measure}), {r.requirement} on "
+        f"{r.implementation}, {r.variant}, {r.dtype}: {r.case}"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import cpu_count, environ
 from typing import Any
 
@@ -27,7 +27,7 @@ from conformance.checkpoints.compare import (
 from conformance.implementations.base import Model, Unsupported, not_offered
 from conformance.implementations.reference import ReferenceModel
 from conformance.inputs import DTYPES
-from conformance.numerics.measures import row_scale
+from conformance.numerics.greedy import judge_chosen
 from conformance.numerics.settings import CAST_THEN_WEIGHT, WEIGHT_THEN_CAST_FUSED
 from conformance.numerics.verdict import Verdict, budgets, compare, exact, malformed, worst_of
 from conformance.records import Record, Status
@@ -121,19 +121,10 @@ def judge_greedy(ids: list[int], right: Envelope, dtype: torch.dtype) -> Verdict
     parted = parting(ids, right.greedy_ids, right.greedy_logits)
     if parted is None:
         return exact(True, "greedy tokens", "")
-    step, gap = parted
-    reason = f"token {step} is {ids[step]}, the oracle's is {right.greedy_ids[step]}"
-    scale = float(row_scale(right.greedy_logits[step], dtype))
-    allowed = 2 * right.budgets["logits"]["worst element"] * scale
-    return Verdict(
-        passed=gap <= allowed,
-        measure="greedy token",
-        error=gap / scale,
-        budget=allowed / scale,
-        headroom=gap / allowed,
-        coordinate=(step,),
-        reason="" if gap <= allowed else reason,
-    )
+    step, _ = parted
+    chosen, oracle = torch.tensor(ids[step : step + 1]), right.greedy_logits[step : step + 1]
+    verdict = judge_chosen(chosen, oracle, right.budgets["logits"]["worst element"], dtype)
+    return replace(verdict, coordinate=(step,))
 
 
 def judge_checkpoint(subject: Subject, name: str, dtype: str) -> tuple[Record, dict[str, Any] | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import importlib.metadata
 import json
 import platform
@@ -53,7 +54,7 @@ class Run:
     report: Path
     checkpoint: str = ""
     filtered: bool = False
-    records: list[Record] = field(default_factory=list)
+    kept: dict[tuple[str, str, str, str], Record] = field(default_factory=dict)
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
     started: float = field(default_factory=time.time)
     subjects: dict[str, Subject] = field(default_factory=dict)
@@ -74,12 +75,13 @@ class Run:
         from conformance.tally import merge  # noqa: PLC0415
 
         for record in records:
-            for at, known in enumerate(self.records):
-                if known.key == record.key:
-                    self.records[at] = merge(known, record)
-                    break
-            else:
-                self.records.append(record)
+            known = self.kept.get(record.key)
+            self.kept[record.key] = record if known is None else merge(known, record)
+
+    @property
+    def records(self) -> list[Record]:
+        """All of them, in the order they came."""
+        return list(self.kept.values())
 
     def facts(self, command: str, *, interrupted: bool) -> dict[str, Any]:
         """What results.json says about the run."""
@@ -128,6 +130,7 @@ def matmul_precision() -> str:
         return f"unknown ({str(error).partition('.')[0]})"
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """Installed versions of everything that can change a number."""
     found = {}

@@ -5,14 +5,14 @@ Canonical names are Hugging Face's. A tied model has no lm_head.weight; every lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from reference_impl import LlamaConfig
-from reference_impl.rope import to_adjacent
+from reference_impl.rope import to_adjacent, to_half_split
 
 Regime = Literal["loud", "quiet", "outlier"]
 REGIMES: tuple[Regime, ...] = ("loud", "quiet", "outlier")
@@ -53,18 +53,31 @@ def check_state_dict(config: LlamaConfig, weights: Mapping[str, Tensor]) -> None
     Raises:
         ValueError: lists every missing, unexpected and misshapen tensor.
     """
-    shapes = expected_shapes(config)
-    problems = [f"missing {name} {list(shapes[name])}" for name in shapes if name not in weights]
-    problems += [f"unexpected {name} {list(weights[name].shape)}" for name in weights if name not in shapes]
+    check_shapes(expected_shapes(config), weights, "the state_dict does")
+
+
+def check_shapes(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor], what: str) -> None:
+    """Refuse tensors of other names or shapes than are wanted.
+
+    Args:
+        shapes: wanted, by name.
+        tensors: given, by name.
+        what: does not fit, as the message begins: "the state_dict does".
+
+    Raises:
+        ValueError: lists every missing, unexpected and misshapen tensor, a dozen of them in full.
+    """
+    problems = [f"missing {name} {list(shapes[name])}" for name in shapes if name not in tensors]
+    problems += [f"unexpected {name} {list(tensors[name].shape)}" for name in tensors if name not in shapes]
     problems += [
-        f"{name} has shape {list(weights[name].shape)}, expected {list(shape)}"
+        f"{name} has shape {list(tensors[name].shape)}, expected {list(shape)}"
         for name, shape in shapes.items()
-        if name in weights and tuple(weights[name].shape) != shape
+        if name in tensors and tuple(tensors[name].shape) != shape
     ]
     if problems:
         shown = "; ".join(problems[:12])
         more = f"; and {len(problems) - 12} more" if len(problems) > 12 else ""
-        raise ValueError(f"the state_dict does not fit the config: {shown}{more}")
+        raise ValueError(f"{what} not fit the config: {shown}{more}")
 
 
 def load_strictly(targets: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
@@ -185,8 +198,19 @@ def adjacent_rows(config: LlamaConfig, weights: Mapping[str, Tensor]) -> dict[st
         config: sizes.
         weights: canonical state_dict; biases move with their rows.
     """
+    return _rows(config, weights, to_adjacent)
+
+
+def half_split_rows(config: LlamaConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of adjacent_rows."""
+    return _rows(config, weights, to_half_split)
+
+
+def _rows(
+    config: LlamaConfig, weights: Mapping[str, Tensor], order: Callable[[Tensor, int], Tensor]
+) -> dict[str, Tensor]:
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     return {
-        name: to_adjacent(value, heads[part]) if (part := name.split(".")[-2]) in heads else value
+        name: order(value, heads[part]) if (part := name.split(".")[-2]) in heads else value
         for name, value in weights.items()
     }

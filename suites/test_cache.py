@@ -17,12 +17,9 @@ from conformance import (
 )
 
 
-def whole(subject, case):
-    """Logits of one full pass: what is compared is the cache, whatever else is right or wrong."""
-    return asks.logits(subject, case)
-
-
 def chunked(*ways):
+    """What is compared with one pass of the same model is the cache, whatever else is right or wrong."""
+
     def cases(selection):
         for dtype in selection.dtypes:
             for variant, shape in selection.smalls():
@@ -36,18 +33,18 @@ def chunked(*ways):
 
 @check("CACHE-1", cases=chunked((30, 1, 1, 1, 1, 1)))
 def test_prefill_and_decode_give_the_logits_of_one_pass(subject, case):
-    return agree(asks.stepped(subject, case), whole(subject, case), answers.logits, case)
+    return agree(asks.stepped(subject, case), asks.logits(subject, case), answers.logits, case)
 
 
 @check("CACHE-2", cases=chunked((7, 9, 1, 18), (1, 34)), draws=lambda s: strategies.models(s, chunked=True))
 def test_any_partition_gives_the_logits_of_one_pass(subject, case):
-    return agree(asks.stepped(subject, case), whole(subject, case), answers.logits, case)
+    return agree(asks.stepped(subject, case), asks.logits(subject, case), answers.logits, case)
 
 
 @check("CACHE-3", cases=chunked((17, 1, 17)))
 def test_the_next_position_is_the_number_of_tokens_processed(subject, case):
     require_power(case.twin)
-    return agree(asks.stepped(subject, case), whole(subject, case), answers.logits, case)
+    return agree(asks.stepped(subject, case), asks.logits(subject, case), answers.logits, case)
 
 
 def store_cases(selection):
@@ -127,4 +124,4 @@ def test_later_steps_leave_cached_keys_and_values_as_they_are(subject, case):
 
 @check("CACHE-12", cases=rewritten_cases)
 def test_after_a_long_decode_the_logits_are_those_of_one_pass(subject, case):
-    return agree(asks.stepped(subject, case), whole(subject, case), answers.logits, case)
+    return agree(asks.stepped(subject, case), asks.logits(subject, case), answers.logits, case)

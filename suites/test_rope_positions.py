@@ -9,14 +9,11 @@ from conformance import ModelCase, TableCase, Unsupported, answers, asks, check,
 SIXTEEN_BIT = ("bfloat16", "float16")
 
 
-def placed_cases(*places, **fields):
+def placed_cases(*places):
     def cases(selection):
-        for dtype in selection.dtypes:
-            for variant, shape in selection.smalls():
-                for where in places:
-                    yield ModelCase(
-                        dtype=dtype, variant=variant, shape=shape, tokens=17, places=where, **fields
-                    )
+        for dtype, variant, shape in selection.models():
+            for where in places:
+                yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=17, places=where)
 
     return cases
 
@@ -35,45 +32,46 @@ def test_logits_go_by_position_ids_of_every_row(subject, case):
 FAST = (("rope.rope_theta", 2.0), ("max_position_embeddings", 4096))
 
 
-@check("ROPE-10", cases=placed_cases("far", but=FAST))
+def fast_cases(**fields):
+    """16-bit alone: in float32, frequencies 8 ulp apart, which ROPE-1 allows, part far out."""
+
+    def cases(selection):
+        for dtype in (d for d in SIXTEEN_BIT if d in selection.dtypes):
+            for variant, shape in selection.few():
+                yield ModelCase(dtype=dtype, variant=variant, shape=shape, but=FAST, **fields)
+
+    return cases
+
+
+far_cases = fast_cases(tokens=17, places="far")
+
+
+@check("ROPE-10", cases=far_cases)
 def test_angles_are_float32_at_far_positions(subject, case):
     return judge(asks.attention_module(subject, case), answers.attention_module, case)
 
 
-def long_cases(selection):
-    """Where no positions can be asked for: a sequence long enough for rounded frequencies to show."""
-    for dtype in (d for d in SIXTEEN_BIT if d in selection.dtypes):
-        for variant, shape in selection.few():
-            yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=385, batch=1, but=FAST)
-
-
-@check("ROPE-10", cases=long_cases)
+@check("ROPE-10", cases=fast_cases(tokens=257, batch=1))
 def test_angles_are_float32_over_a_long_sequence(subject, case):
+    """Where no positions can be asked for: a sequence long enough for rounded frequencies to show."""
     return judge(asks.logits(subject, case), answers.logits, case)
 
 
-def cast_cases(selection):
-    for dtype in (d for d in SIXTEEN_BIT if d in selection.dtypes):
-        for variant, shape in selection.few():
-            yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=17, places="far", but=FAST)
-
-
-@check("ROPE-10", cases=cast_cases)
+@check("ROPE-10", cases=far_cases)
 def test_casting_a_built_model_does_not_round_its_angles(subject, case):
     """Far positions where a layer can be asked, a long sequence elsewhere."""
     model = subject.model(replace(case, dtype="float32")).cast(case.torch_dtype)
     try:
         return judge(asks.attention_module_of(model, subject, case), answers.attention_module, case)
     except Unsupported:
-        long = replace(case, tokens=385, batch=1, places="run")
+        long = replace(case, tokens=257, batch=1, places="run")
         return judge(asks.logits_of(model, subject, long), answers.logits, long)
 
 
 def memory_cases(selection):
     """Shorter than the original context of the small configs, in which a longer one may leave traces."""
-    for dtype in selection.dtypes:
-        for variant, shape in selection.smalls():
-            yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=9, batch=2)
+    for dtype, variant, shape in selection.models():
+        yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=9, batch=2)
 
 
 @check("ROPE-11", cases=memory_cases)
@@ -84,10 +82,11 @@ def test_a_longer_sequence_and_another_model_leave_no_trace(subject, case):
     model, fresh = subject.built(case), subject.built(case)
     before = asks.logits_of(model, subject, case).clone()
     after_short = asks.logits_of(model, subject, long).clone()
-    asks.logits_of(subject.built(other), subject, replace(other, tokens=65))
+    between = judge(asks.logits_of(subject.built(other), subject, other), answers.logits, other)
     again = asks.logits_of(model, subject, case)
     at_once = asks.logits_of(fresh, subject, long)
     return [
+        between,
         exact(torch.equal(before, again), "the same bits", "a short sequence changes after a long one"),
         exact(torch.equal(after_short, at_once), "the same bits", "a long one changes after a short one"),
     ]
@@ -121,10 +120,9 @@ PARTS = [(("rope.partial_rotary_factor", part),) for part in (0.5, 0.25)]
 
 
 def part_cases(selection):
-    for dtype in selection.dtypes:
-        for variant, shape in selection.smalls():
-            for part in PARTS:
-                yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=17, but=part)
+    for dtype, variant, shape in selection.models():
+        for part in PARTS:
+            yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=17, but=part)
 
 
 @check("ROPE-13", cases=part_cases)

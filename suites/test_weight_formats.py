@@ -1,5 +1,7 @@
 """WEIGHT-7: whatever format the weights come in, the model is the same, and export gives the bits back."""
 
+from dataclasses import replace
+
 import torch
 
 from conformance import ModelCase, Unsupported, agree, answers, asks, check, exact, formats_of, to_format
@@ -24,7 +26,7 @@ def through_each_format(subject, case):
     """(name, model) of each format that the implementation takes and that can hold the weights."""
     names = [name for name in subject.implementation.formats() if name in formats_of(case.config)]
     if not names:
-        raise Unsupported(f"no format it takes can hold {' and '.join(name for name, _ in case.but)}")
+        raise Unsupported(f"no format it takes can hold the weights of {case.spec}")
     for name in names:
         tensors = to_format(name, case.config, case.weights())
         given = {own: subject.on_device(tensor) for own, tensor in tensors.items()}
@@ -62,18 +64,21 @@ def same_bits(way, model, case):
 
 @check("WEIGHT-7", cases=format_cases("loud", "float32"))
 def test_a_model_loaded_through_each_format_gives_the_same_logits(subject, case):
-    models = [model for _, model in through_each_format(subject, case)]
-    want = asks.logits(subject, case)
-    return [agree(asks.logits_of(model, subject, case), want, answers.logits, case) for model in models]
+    want, verdicts = asks.logits(subject, case), []
+    for name, model in through_each_format(subject, case):
+        verdict = agree(asks.logits_of(model, subject, case), want, answers.logits, case)
+        reason = f"built from {name} tensors {verdict.reason}".rstrip()
+        verdicts.append(verdict if verdict.passed else replace(verdict, reason=reason))
+    return verdicts
 
 
-@check("WEIGHT-7", cases=format_cases("quiet", "float32", "bfloat16"))
+@check("WEIGHT-7", cases=format_cases("quiet", "float32", "bfloat16", "float16"))
 def test_export_gives_back_the_bits_that_were_imported(subject, case):
     """Quiet weights: some are so small that float16 could not hold them, in bfloat16 neither."""
     return same_bits("from canonical weights", subject.model(case), case)
 
 
-@check("WEIGHT-7", cases=format_cases("quiet", "float32", "bfloat16"))
+@check("WEIGHT-7", cases=format_cases("quiet", "float32", "bfloat16", "float16"))
 def test_export_gives_back_the_bits_that_were_imported_through_each_format(subject, case):
     models = through_each_format(subject, case)
     return [same_bits(f"from {name} tensors", model, case) for name, model in models]

@@ -71,6 +71,8 @@ def changed(config: LlamaConfig, but: Changes) -> LlamaConfig:
     Raises:
         ValueError: the config has no such field, or it does not fit the others.
     """
+    if not but:
+        return config
     of_rope = {name.removeprefix("rope."): value for name, value in but if name.startswith("rope.")}
     own = {name: value for name, value in but if not name.startswith("rope.")}
     try:

@@ -33,6 +33,18 @@ class TableCase(Case):
         """The config whose rule and head width are meant."""
         return changed(variants([self.variant])[0].shape(self.shape), self.but)
 
+    @property
+    def twin(self) -> TableCase:
+        """The first case of the same rule, on the same head width; nothing else of a config matters."""
+        mine = variants([self.variant])[0].shape(self.shape)
+        same = (
+            replace(self, variant=other.name, shape=shape)
+            for other in variants()
+            for shape in ("real", *other.small)
+            if (config := other.shape(shape)).rope == mine.rope and config.head_dim == mine.head_dim
+        )
+        return next(same)
+
     def positions(self) -> Tensor:
         """[tokens] int64."""
         return self.start + self.stride * torch.arange(self.tokens)
@@ -44,7 +56,7 @@ FAR = 240  # 17 tokens so far apart reach position 3840
 PLACES: dict[str, Callable[[int, int], Tensor]] = {
     "run": lambda tokens, _batch: torch.arange(tokens),
     "origin": lambda tokens, _batch: torch.zeros(tokens, dtype=torch.int64),
-    "gaps": lambda tokens, _batch: torch.arange(tokens) * 3 + torch.arange(tokens) // 4 * 11,
+    "gaps": lambda tokens, _batch: torch.arange(tokens) + torch.arange(tokens) // 4 * 5,
     "reset": lambda tokens, _batch: torch.arange(tokens) % 5,
     "backwards": lambda tokens, _batch: torch.arange(tokens).flip(0),
     "far": lambda tokens, _batch: torch.arange(tokens) * FAR,

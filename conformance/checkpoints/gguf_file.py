@@ -16,7 +16,8 @@ from conformance.checkpoints.builtin import NotInstalledError
 from conformance.checkpoints.gguf_header import Header, read_header
 from conformance.checkpoints.gguf_rope import DIVISORS, rope_from_gguf, shortest
 from conformance.checkpoints.intact import require_fit
-from conformance.weight_maps import canonical_names, half_split_rows
+from conformance.weight_maps import canonical_names
+from conformance.weights import half_split_rows
 from reference_impl import LlamaConfig
 
 if TYPE_CHECKING:

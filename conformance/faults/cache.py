@@ -39,6 +39,15 @@ def stale(x: Tensor, weights: Weights, step: Step) -> Tensor:
     return attention_module(x, weights, _with_mask(step, mask))
 
 
+def prefill_alone(x: Tensor, weights: Weights, step: Step) -> Tensor:
+    """Several tokens at once are taken for a prefill: they see one another, and nothing that was cached."""
+    if step.cache is None or step.cache.length == 0 or x.shape[1] == 1 or step.mask is None:
+        return attention_module(x, weights, step)
+    mask = step.mask.clone()
+    mask[..., : step.cache.length] = False
+    return attention_module(x, weights, _with_mask(step, mask))
+
+
 def rotated_again(x: Tensor, weights: Weights, step: Step) -> Tensor:
     """Cached keys rotated once more in every call."""
     if step.cache is not None and step.cache.length:
@@ -138,6 +147,7 @@ FAULTS: list[Fault] = [
     ops_fault("cache.off-by-one", "CACHE-3", "waybarrios/vllm-mlx#311", positions=off_by_one),
     ops_fault("cache.one-ahead", "CACHE-3", positions=one_ahead),
     ops_fault("cache.own-key-missing", "CACHE-1", "kvcache-ai/sglang#66", attention_module=stale),
+    ops_fault("cache.prefill-alone", "CACHE-2", "huggingface/candle#3743", attention_module=prefill_alone),
     ops_fault("cache.rotated-again", "CACHE-1", "NeuraLegion/shainet#110", attention_module=rotated_again),
     ops_fault("cache.one-layer", "CACHE-1", attention_module=first_layer),
     ops_fault(
@@ -148,5 +158,5 @@ FAULTS: list[Fault] = [
     ),
     model_fault("cache.query-heads", "CACHE-6", "tinygrad/tinygrad#2267", WideCached),
     model_fault("cache.whole-context", "CACHE-6", "Lightning-AI/litgpt#1590", LongCached),
-    model_fault("cache.float32", "CACHE-7", "classical", Float32Cached),
+    model_fault("cache.float32", "CACHE-7", "meta-pytorch/torchtune#398", Float32Cached),
 ]

@@ -16,7 +16,20 @@ from reference_impl import LlamaConfig, Ops
 
 Weights = dict[str, Tensor]
 Loader = Callable[[LlamaConfig, Weights], tuple[LlamaConfig, Weights]]
-HOMES = ("norm", "mlp", "rope", "rope_model", "scaling", "attention", "cache", "weights")
+HOMES = (
+    "norm",
+    "mlp",
+    "rope",
+    "rope_model",
+    "scaling",
+    "attention",
+    "cache",
+    "block",
+    "logits",
+    "weights",
+    "memory",
+    "formats",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,7 +102,7 @@ def base_enlarged() -> dict[str, Any]:
 
     def wrong(frequencies: Tensor, positions: Tensor, dtype: torch.dtype) -> Pair:
         longest[0] = max(longest[0], int(positions.max()))
-        return tables(frequencies / max(1.0, longest[0] / 64), positions, dtype)
+        return tables(frequencies / max(1.0, longest[0] / 32), positions, dtype)
 
     return {"tables": wrong}
 

@@ -1,4 +1,4 @@
-"""Wrong loading, and layers that are put together wrongly."""
+"""Wrong loading."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from conformance.faults.catalogue import Fault, Weights, load_fault, ops_fault
+from conformance.faults.catalogue import Fault, Weights, load_fault, model_fault, ops_fault
+from conformance.implementations.base import Held
+from conformance.implementations.reference import ReferenceModel
 from conformance.weights import expected_shapes
-from reference_impl import LlamaConfig
-from reference_impl.block import Step
-from reference_impl.rope import to_half_split
+from reference_impl import KVCache, Llama, LlamaConfig
+from reference_impl.block import Step, block
+from reference_impl.rope import to_adjacent, to_half_split
 
 Loaded = tuple[LlamaConfig, Weights]
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 def renamed(config: LlamaConfig, weights: Weights, **exchange: str) -> Loaded:
@@ -73,29 +77,97 @@ def tied(config: LlamaConfig, weights: Weights) -> Loaded:
     }
 
 
-def no_residual(_residual: Tensor, branch: Tensor) -> Tensor:
-    """The residual left out."""
-    return branch
+def tied_in_one(config: LlamaConfig, weights: Weights) -> Loaded:
+    """One parameter for embedding and unembedding although the config unties them."""
+    return replace(config, tie_word_embeddings=True), {n: w for n, w in weights.items() if n != HEAD}
 
 
-def post_norm(x: Tensor, weights: Weights, step: Step) -> Tensor:
-    """The norms behind the branches, as in the first Transformer."""
-    ops, eps = step.ops, step.config.rms_norm_eps
-    x = ops.rms_norm(x + ops.attention_module(x, weights, step), weights["input_layernorm.weight"], eps)
-    return ops.rms_norm(x + ops.mlp(x, weights, step), weights["post_attention_layernorm.weight"], eps)
+def tied_by_copy(config: LlamaConfig, weights: Weights) -> Loaded:
+    """A copy of the embedding where the config ties: right until it is trained."""
+    if not config.tie_word_embeddings or not weights:
+        return config, weights
+    return replace(config, tie_word_embeddings=False), {**weights, HEAD: weights[EMBEDDING].clone()}
 
 
-def one_norm(x: Tensor, weights: Weights, step: Step) -> Tensor:
-    """Attention and MLP side by side behind one norm."""
-    normed = step.ops.rms_norm(x, weights["input_layernorm.weight"], step.config.rms_norm_eps)
-    return x + step.ops.attention_module(normed, weights, step) + step.ops.mlp(normed, weights, step)
+def layers_exchanged(config: LlamaConfig, weights: Weights) -> Loaded:
+    """The first two layers in each other's place."""
+    exchange = {"model.layers.0.": "model.layers.1.", "model.layers.1.": "model.layers.0."}
+    return config, renamed(config, weights, **exchange)[1]
 
 
-def last_layer_skipped(config: LlamaConfig, weights: Weights) -> Loaded:
-    """One layer too few."""
-    last = f"model.layers.{config.num_hidden_layers - 1}."
-    fewer = replace(config, num_hidden_layers=config.num_hidden_layers - 1)
-    return fewer, {n: w for n, w in weights.items() if not n.startswith(last)}
+def rounded(config: LlamaConfig, weights: Weights) -> Loaded:
+    """Weights taken through float16 on the way in, or bfloat16 where they are float16."""
+    half, other = torch.float16, torch.bfloat16
+    return config, {n: w.to(other if w.dtype == half else half).to(w.dtype) for n, w in weights.items()}
+
+
+def two_layers(config: LlamaConfig, weights: Weights) -> Loaded:
+    """The number of layers of a default."""
+    fewer = replace(config, num_hidden_layers=min(2, config.num_hidden_layers))
+    shapes = expected_shapes(fewer)
+    return fewer, {n: w for n, w in weights.items() if n in shapes}
+
+
+def default_heads(config: LlamaConfig, weights: Weights) -> Loaded:
+    """Rows brought to the other pair layout by the heads of the config, and back by those of a default."""
+    counts = {"q_proj": (config.num_attention_heads, 6), "k_proj": (config.num_key_value_heads, 2)}
+    out = dict(weights)
+    for name, weight in weights.items():
+        for part, (right, default) in counts.items():
+            if part in name and weight.shape[0] % (2 * default) == 0:
+                out[name] = to_half_split(to_adjacent(weight, right), default)
+    return config, out
+
+
+def default_width(config: LlamaConfig, weights: Weights) -> Loaded:
+    """No more of the feed-forward network than a default is wide."""
+    cut = {"gate_proj": 0, "up_proj": 0, "down_proj": 1}
+    out = {
+        n: w.narrow(cut[part], 0, 80) if (part := n.split(".")[-2]) in cut else w for n, w in weights.items()
+    }
+    return replace(config, intermediate_size=80), out
+
+
+def norm_without_weight(x: Tensor, weights: Weights, step: Step) -> Tensor:
+    """The second norm of a layer divides, and that is all."""
+    name = "post_attention_layernorm.weight"
+    return block(x, {**weights, name: torch.ones_like(weights[name])}, step)
+
+
+class Pooler(ReferenceModel):
+    """A parameter more than the model has, which nothing uses."""
+
+    def held(self) -> list[Held]:
+        """See Model.held."""
+        own = super().held()
+        extra = torch.ones(self.llama.config.hidden_size, dtype=self.llama.dtype)
+        return [*own, Held(name="pooler.weight", tensor=extra, kind="parameter", saved=True)]
+
+
+class PlainTensor(ReferenceModel):
+    """The last norm's weight kept as a plain tensor: used, but neither trained nor saved."""
+
+    def held(self) -> list[Held]:
+        """See Model.held."""
+        return [held for held in super().held() if held.name != "model.norm.weight"]
+
+
+class PaddedVocabulary(ReferenceModel):
+    """A vocabulary padded to a multiple of 64; the logits are cut off to the right number."""
+
+    def __init__(self, llama: Llama) -> None:
+        super().__init__(llama)
+        rows = -llama.config.vocab_size % 64
+        for name in {EMBEDDING, HEAD} & set(llama.weights):
+            llama.weights[name] = functional.pad(llama.weights[name], (0, 0, 0, rows))
+
+    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
+        """See Model.logits."""
+        return super().logits(tokens_BT, positions)[..., : self.llama.config.vocab_size]
+
+    def step(self, tokens_BT: Tensor, cache: KVCache) -> Tensor:
+        """See Model.step."""
+        return super().step(tokens_BT, cache)[..., : self.llama.config.vocab_size]
 
 
 FAULTS: list[Fault] = [
@@ -139,25 +211,33 @@ FAULTS: list[Fault] = [
     load_fault("weights.v-permuted", "LOGITS-1", "classical", lambda c, w: permuted(c, w, None, v=True)),
     load_fault("weights.layer-0-everywhere", "LOGITS-1", "classical", first_layer_everywhere),
     load_fault("weights.tied-although-untied", "LOGITS-1", "deepspeedai/DeepSpeed#4088", tied),
-    load_fault("block.last-layer-skipped", "LOGITS-1", "classical", last_layer_skipped),
-    ops_fault("block.no-residual", "LOGITS-1", add=no_residual),
-    ops_fault("block.post-norm", "LOGITS-1", block=post_norm),
-    ops_fault("block.parallel", "LOGITS-1", block=one_norm),
+    ops_fault("weights.norm-idle", "WEIGHT-3", block=norm_without_weight),
     ops_fault(
-        "logits.2-percent",
-        "LOGITS-1",
-        linear=lambda x, w, b: torch.nn.functional.linear(x, w, b) * (1.02 if w.shape[0] == 131 else 1.0),
+        "weights.bias-idle",
+        "WEIGHT-3",
+        "mlc-ai/mlc-llm#3494",
+        linear=lambda x, w, _: functional.linear(x, w),
     ),
-    ops_fault(
-        "logits.wrong-in-fp16",
-        "LOGITS-2",
-        linear=lambda x, w, b: (
-            torch.nn.functional.linear(x, w, b) * (1.05 if x.dtype == torch.float16 else 1.0)
-        ),
+    load_fault(
+        "weights.k-for-v",
+        "WEIGHT-4",
+        "classical",
+        lambda c, w: renamed(c, w, v_proj="k_proj"),
     ),
-    ops_fault(
-        "logits.wrong-at-33",
-        "LOGITS-2",
-        linear=lambda x, w, b: torch.nn.functional.linear(x, w, b) * (1.5 if x.shape[-2] == 33 else 1.0),
+    load_fault("weights.layers-exchanged", "WEIGHT-4", "classical", layers_exchanged),
+    load_fault("weights.tied-by-copy", "WEIGHT-5", "rasbt/LLMs-from-scratch#822", tied_by_copy),
+    load_fault("weights.tied-in-one", "WEIGHT-5", "deepspeedai/DeepSpeed#4088", tied_in_one),
+    model_fault("weights.pooler", "WEIGHT-6", "classical", Pooler),
+    model_fault("weights.plain-tensor", "WEIGHT-6", "classical", PlainTensor),
+    model_fault("weights.vocabulary-padded", "WEIGHT-6", "classical", PaddedVocabulary),
+    load_fault(
+        "weights.kept-in-float32",
+        "WEIGHT-8",
+        "huggingface/transformers#34743",
+        lambda c, w: (c, {n: t.float() for n, t in w.items()}),
     ),
+    load_fault("weights.rounded", "WEIGHT-8", "TransformerLensOrg/TransformerLens#615", rounded),
+    load_fault("weights.two-layers", "WEIGHT-9", "classical", two_layers),
+    load_fault("weights.default-heads", "WEIGHT-9", "rasbt/LLMs-from-scratch#747", default_heads),
+    load_fault("weights.default-width", "WEIGHT-9", "classical", default_width),
 ]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from conformance.checkpoints.config_json import rope_from_hf
 from conformance.implementations.base import Attend, Held, Implementation, Model
-from conformance.weight_maps import FORMATS, from_format, half_split_rows, renamed
-from conformance.weights import check_state_dict
+from conformance.weight_maps import FORMATS, from_format, renamed
+from conformance.weights import check_state_dict, half_split_rows
 from reference_impl import KVCache, Llama, LlamaConfig, Ops
 from reference_impl.attention import fused_attention
 from reference_impl.config import gated_width

@@ -60,14 +60,12 @@ def judge_largest(watch: Watch, most: int, why: str) -> Verdict:
         most: elements.
         why: what such a tensor would be, for the reason.
     """
-    headroom = watch.elements / most
-    passed = headroom < 1
+    passed = watch.elements < most
     return Verdict(
         passed=passed,
         measure="elements",
         error=float(watch.elements),
         budget=float(most),
-        headroom=headroom,
         reason="" if passed else f"the largest tensor is {watch.largest}: {why}",
         facts={"largest tensor": watch.largest},
     )

@@ -17,6 +17,7 @@ from conformance.numerics.settings import Setting
 from conformance.weights import hidden_order, permute_jointly
 from reference_impl import Llama, Ops
 from reference_impl.attention import causal_mask
+from reference_impl.model import loss
 from reference_impl.norm import statistic_dtype
 from reference_impl.ops import scale
 from reference_impl.rope import inv_freq, tables
@@ -136,7 +137,7 @@ def attention_of(q: Tensor, k: Tensor, v: Tensor, ops: Ops, order: int) -> Tenso
     return ops.attention(q[..., width], k[:, :, at][..., width], v[:, :, at], mask, scale(head_dim), ops)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=256)  # 0.3 MB each
 def _model(bare: ModelCase, setting: Setting) -> Llama:
     weights = bare.weights()
     if setting.order:
@@ -173,6 +174,17 @@ def first_logits(case: Case, setting: Setting) -> Tensor:
 def logits_but_the_last(case: Case, setting: Setting) -> Tensor:
     """Logits of all tokens but the last; [B, T − 1, V]."""
     return logits(case, setting)[:, :-1]
+
+
+def loss_parts(x: Tensor) -> list[Tensor]:
+    """What losses are taken of, x [B, T, …]: the batch and each of its rows, then their first two tokens."""
+    return [part for whole in (x, x[:, :2]) for part in (whole, *torch.split(whole, 1))]
+
+
+def losses(case: Case, setting: Setting) -> Tensor:
+    """The loss of each of loss_parts; [2 + 2·B]: one number alone is rounded too erratically for a budget."""
+    parts = zip(loss_parts(logits(case, setting)), loss_parts(cast(ModelCase, case).token_ids()), strict=True)
+    return torch.stack([loss(*part) for part in parts])
 
 
 # By how much the positions of a whole module are shifted; the small configs allow for it.

@@ -62,10 +62,19 @@ def measure(actual: Tensor, oracle: Tensor, dtype: torch.dtype) -> Errors:
         (MEASURES[2], gain, True),
     ):
         at = int(tensor.argmax())
-        index = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), tensor.shape))
+        index = place(at, tensor.shape)
         values[name] = float(tensor.flatten()[at])
         coordinates[name] = index[:-1] if row_only else index
     return Errors(values, coordinates)
+
+
+def place(at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The index of an element counted in memory order; torch.unravel_index takes twenty times as long."""
+    index = []
+    for size in reversed(shape):
+        at, i = divmod(at, size)
+        index.append(i)
+    return tuple(reversed(index))
 
 
 def first_dishonest(actual: Tensor, oracle: Tensor, dtype: torch.dtype) -> tuple[int, ...] | None:
@@ -76,5 +85,4 @@ def first_dishonest(actual: Tensor, oracle: Tensor, dtype: torch.dtype) -> tuple
     bad = ~actual.isfinite() & (actual != oracle.to(dtype))
     if not bool(bad.any()):
         return None
-    first = torch.unravel_index(bad.flatten().nonzero()[0, 0], bad.shape)
-    return tuple(int(i) for i in first)
+    return place(int(bad.flatten().nonzero()[0, 0]), bad.shape)

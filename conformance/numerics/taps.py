@@ -60,16 +60,15 @@ def judge_arrows(taps: Taps, case: ModelCase) -> Judged:
     for arrow in arrows(case.config):
         if arrow.tap not in taps:
             continue
-        tap = taps[arrow.tap].detach().cpu()
-        starts = all(name in usable for name in arrow.inputs)
-        if tap.shape != right[arrow.tap].shape or tap.dtype != dtype:
-            verdict = malformed(tap, right[arrow.tap], dtype)
-            assert verdict is not None
-            judged.append((arrow.tap, verdict))
-            continue
-        if starts:
+        tap, want = taps[arrow.tap].detach().cpu(), right[arrow.tap]
+        fits = tap.shape == want.shape and tap.dtype == dtype
+        if not fits:
+            wrong = malformed(tap, want, dtype)
+            assert wrong is not None
+            judged.append((arrow.tap, wrong))
+        elif all(name in usable for name in arrow.inputs):
             judged.append((arrow.tap, judge_arrow(arrow, tap, usable, oracle, accepted)))
-        if bool(tap.isfinite().all()):
+        if fits and bool(tap.isfinite().all()):
             usable[arrow.tap] = tap
     return judged
 
@@ -121,9 +120,8 @@ def judge_taps(taps: Taps, case: ModelCase) -> Verdict:
         return replace(verdict, measure=f"{tap}, {verdict.measure}", facts=facts)
     tap, verdict = over
     others = [name for name, v in judged if not v.passed and name != tap]
-    reason = f"{tap} is the first arrow that is wrong on its own input"
-    reason += f": {verdict.reason}" if verdict.reason else ""
-    reason += f"; also wrong on theirs: {listed(others)}" if others else ""
+    reason = f"{tap} is the first arrow that is wrong: {verdict.reason or 'over budget on its own input'}"
+    reason += f"; also wrong: {listed(others)}" if others else ""
     return replace(verdict, measure=f"{tap}, {verdict.measure}", reason=reason, facts=facts)
 
 

@@ -11,9 +11,14 @@ import torch
 from torch import Tensor
 
 from conformance.weight_maps.names import EMBEDDING, FORMATS, HEAD, canonical_names, named, own_name, unheld
-from conformance.weights import adjacent_rows, check_state_dict, expected_shapes
+from conformance.weights import (
+    adjacent_rows,
+    check_shapes,
+    check_state_dict,
+    expected_shapes,
+    half_split_rows,
+)
 from reference_impl import LlamaConfig
-from reference_impl.rope import to_half_split
 
 __all__ = [
     "FORMATS",
@@ -21,7 +26,6 @@ __all__ = [
     "format_shapes",
     "formats_of",
     "from_format",
-    "half_split_rows",
     "own_name",
     "renamed",
     "to_format",
@@ -89,7 +93,7 @@ def from_format(format_name: str, config: LlamaConfig, tensors: Mapping[str, Ten
 def renamed(format_name: str, config: LlamaConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """As from_format, but the rows of q and k stay in the format's own order of pairs."""
     layout, shapes = _layout(format_name, config), expected_shapes(config)
-    _require_shapes(format_name, format_shapes(format_name, config), tensors)
+    check_shapes(format_shapes(format_name, config), tensors, f"the {format_name} tensors do")
     weights: dict[str, Tensor] = {}
     for own, names in layout.items():
         if names == (EMBEDDING,) and EMBEDDING in weights:
@@ -102,29 +106,13 @@ def renamed(format_name: str, config: LlamaConfig, tensors: Mapping[str, Tensor]
     return {name: weights[name] for name in shapes}
 
 
-def half_split_rows(config: LlamaConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of adjacent_rows: rows of q put back by H heads, of k by G.
-
-    Args:
-        config: sizes.
-        weights: canonical names, rows of q and k in adjacent pairs; biases move with their rows.
-    """
-    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
-    return {
-        name: to_half_split(value, heads[part]) if (part := name.split(".")[-2]) in heads else value
-        for name, value in weights.items()
-    }
-
-
 def _layout(format_name: str, config: LlamaConfig) -> dict[str, tuple[str, ...]]:
     """Own name → the canonical tensors in it; the embedding is in two, where a tied head is kept."""
     why = unheld(format_name, config)
     if why:
         raise ValueError(f"{why}; formats that hold such weights are {', '.join(formats_of(config))}")
-    layout: dict[str, tuple[str, ...]] = {}
-    for name in expected_shapes(config):
-        own = own_name(format_name, name)
-        layout[own] = (*layout.get(own, ()), name)
+    names = [own_name(format_name, name) for name in expected_shapes(config)]
+    layout = {own: canonical_names(format_name, own) for own in names}
     if config.tie_word_embeddings and named(format_name).tied_head:
         layout[own_name(format_name, HEAD)] = (EMBEDDING,)
     return layout
@@ -136,20 +124,6 @@ def _fused(own: str, parts: Mapping[str, Tensor]) -> Tensor:
         found = ", ".join(f"{name} {part.dtype}" for name, part in parts.items())
         raise ValueError(f"{own} is one tensor of one dtype, got {found}; cast them first")
     return torch.cat(list(parts.values())) if len(parts) > 1 else next(iter(parts.values()))
-
-
-def _require_shapes(
-    format_name: str, shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]
-) -> None:
-    problems = [f"missing {name} {list(shapes[name])}" for name in shapes if name not in tensors]
-    problems += [f"unexpected {name} {list(tensors[name].shape)}" for name in tensors if name not in shapes]
-    problems += [
-        f"{name} has shape {list(tensors[name].shape)}, expected {list(shape)}"
-        for name, shape in shapes.items()
-        if name in tensors and tuple(tensors[name].shape) != shape
-    ]
-    if problems:
-        raise ValueError(f"the {format_name} tensors do not fit the config: {'; '.join(problems)}")
 
 
 def _require_tied(own: str, head: Tensor, embedding_name: str, embedding: Tensor) -> None:

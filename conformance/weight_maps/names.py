@@ -172,7 +172,8 @@ def own_name(format_name: str, canonical: str) -> str:
     names, prefix = (spelt.model, "") if layer is None else (spelt.block, f"{spelt.layer}.{layer}.")
     if module not in names:
         return canonical
-    return f"{prefix}{names[module]}.{spelt.norm if module.endswith('norm') else kind}"
+    own = spelt.norm if module.endswith("norm") and kind == "weight" else kind
+    return f"{prefix}{names[module]}.{own}"
 
 
 def canonical_names(format_name: str, own: str) -> tuple[str, ...]:
@@ -180,13 +181,13 @@ def canonical_names(format_name: str, own: str) -> tuple[str, ...]:
 
     Empty where a Llama has no such tensor.
     """
-    spelt, names, prefix, rest = named(format_name), named(format_name).model, "", own
+    spelt = named(format_name)
+    names, prefix, rest = spelt.model, "", own
     if own.startswith(f"{spelt.layer}."):
         layer, _, rest = own.removeprefix(f"{spelt.layer}.").partition(".")
         names, prefix = spelt.block, f"model.layers.{layer}."
-    module, _, kind = rest.rpartition(".")
-    kinds = {"weight", kind} if kind == spelt.norm else {kind}
-    named_so = [f"{prefix}{name}.{k}" for name, its in names.items() if its == module for k in kinds]
+    modules = [module for module, its in names.items() if its == rest.rpartition(".")[0]]
+    named_so = [f"{prefix}{module}.{kind}" for module in modules for kind in ("weight", "bias")]
     return tuple(name for name in named_so if own_name(format_name, name) == own)
 
 

@@ -1,4 +1,4 @@
-"""transformers: in a GGUF without head_count_kv, which is optional, q and k keep the order of adjacent pairs."""
+"""transformers: in a GGUF without head_count_kv, which is optional, q and k stay in adjacent pairs."""
 
 import sys
 

@@ -607,7 +607,7 @@ def test_a_variant_of_a_folder_outside_the_clone_is_judged_and_shown(mine, start
     mine("[pytest]\naddopts = --strict-config\n", "pytest.ini")
     done = start(*arguments, *OUTSIDE, cwd=tmp_path).finish()
     assert done.code == 0, done.text
-    assert re.search(r"\b1 passed, \d\d deselected", done.text)
+    assert re.search(r"\b1 passed, \d+ deselected", done.text)
     assert set(done.records) == {("LOGITS-1", "reference", "my-llama", "float32")}
     (record,) = done.records.values()
     assert record.examples == 6  # three regimes of two shapes: 6 heads on 2, and its own one kv head

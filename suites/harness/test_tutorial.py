@@ -22,46 +22,53 @@ TUTORIAL = ROOT / "docs/examples/tutorial_llama.py"
 VARIANTS = ("llama-2-7b", "linear-scaled", "llama-3.1-8b", "llama-3.2-1b")
 
 # slip: (what stands there, what is typed instead, requirements it breaks, requirements it must leave alone)
+OPS = {
+    "NORM-1",
+    "NORM-2",
+    "NORM-3",
+    "NORM-4",
+    "NORM-7",
+    "MLP-1",
+    "MLP-2",
+    "ROPE-2",
+    "SCALE-4",
+    "ATTN-1",
+    "ATTN-3",
+}
 SLIPS = {
     "no causal mask": (
         ".tril(k.shape[2] - tokens)",
         "",
         {"MASK-1", "LOGITS-1", "LOGITS-2"},
-        {
-            "NORM-*",
-            "MLP-*",
-            *(f"ROPE-{n}" for n in (2, 3, 5, 6, 7)),
-            "SCALE-4",
-            "ATTN-1",
-            "ATTN-3",
-            "WEIGHT-*",
-        },
+        {*OPS, "MLP-*", "NORM-*", "ROPE-3", "ROPE-5", "ROPE-6", "ROPE-7", "WEIGHT-1", "WEIGHT-2", "WEIGHT-4"},
     ),
     "tables not cut to the sequence": (
         "return self.cos[positions], self.sin[positions]",
         "return self.cos, self.sin",
         {"ROPE-8", "LOGITS-1", "LOGITS-2"},
-        {"NORM-*", "MLP-*", *(f"ROPE-{n}" for n in (2, 3, 5, 7)), "SCALE-4", "ATTN-1", "ATTN-3", "WEIGHT-*"},
+        {*OPS, "ROPE-3", "ROPE-5", "ROPE-7", "WEIGHT-1", "WEIGHT-2", "WEIGHT-5", "WEIGHT-6"},
     ),
     "positions restart with every step": (
         "torch.arange(past, past + tokens.shape[1], device=tokens.device)",
         "torch.arange(tokens.shape[1], device=tokens.device)",
-        {"CACHE-1", "CACHE-2", "CACHE-3"},
-        {"NORM-*", "MLP-*", "ROPE-*", "SCALE-*", "ATTN-*", "MASK-1", "LOGITS-*", "WEIGHT-*"},
+        {"CACHE-1", "CACHE-2", "CACHE-3", "SCALE-9"},
+        {*OPS, "NORM-*", "MLP-*", "ROPE-*", "ATTN-*", "MASK-1", "BLOCK-1", "LOGITS-*", "WEIGHT-*", "MEM-1"},
     ),
     "tables unsqueezed twice": (
         "cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)",
         "cos, sin = cos.unsqueeze(1).unsqueeze(1), sin.unsqueeze(1).unsqueeze(1)",
         {"ROPE-3", "ROPE-8", "LOGITS-1", "LOGITS-2"},
-        {"NORM-*", "MLP-*", "ROPE-2", "ROPE-7", "SCALE-4", "ATTN-1", "ATTN-3", "WEIGHT-*"},
+        {*OPS, "NORM-*", "MLP-*", "ROPE-7", "WEIGHT-1", "WEIGHT-2", "WEIGHT-5", "WEIGHT-6"},
     ),
     "norm without upcast": (
         "wide = x.float()",
         "wide = x",
         {"NORM-4"},
-        {"NORM-2", "NORM-7", "MLP-*", "ROPE-*", "SCALE-*", "ATTN-*", "MASK-1", "LOGITS-1", "WEIGHT-*"},
+        {"NORM-2", "NORM-7", "MLP-*", "SCALE-*", "ATTN-*", "MASK-*", "CACHE-*", "LOGITS-1", "WEIGHT-*"},
     ),
 }
+# What the example leaves out, so that it stays an example.
+LEFT_OUT = {"ATTN-7", "BLOCK-2", "MLP-3", "MLP-6", "ROPE-4", "ROPE-13", "SCALE-10", "SCALE-11", "WEIGHT-7"}
 
 
 @pytest.fixture
@@ -98,10 +105,11 @@ def named(records, patterns):
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_the_tutorial_offers_everything_and_all_of_it_holds(checks):
+def test_all_that_the_tutorial_offers_holds_and_that_is_nearly_everything(checks):
     records = judged(checks, TUTORIAL)
-    assert {record.status for record in records} == {Status.PASS}
-    assert {record.dtype for record in records} == {"float32", "bfloat16", "float16"}
+    assert {record.status for record in records} == {Status.PASS, Status.UNSUPPORTED}
+    assert {r.requirement for r in records if r.status is Status.UNSUPPORTED} <= LEFT_OUT
+    assert {r.dtype for r in records if r.status is Status.PASS} == {"float32", "bfloat16", "float16"}
 
 
 @pytest.mark.usefixtures("one_thread")
