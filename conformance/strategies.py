@@ -8,25 +8,36 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from conformance.cases import AttentionCase, Case, GateCase, ModelCase, NormCase, RotateCase, TableCase
+from conformance.cases import (
+    AttentionCase,
+    Case,
+    Changes,
+    GateCase,
+    ModelCase,
+    NormCase,
+    RotateCase,
+    TableCase,
+)
 from conformance.cases.model import Places
 from conformance.checks import Selection
 from conformance.inputs import PATTERNS
 from conformance.weights import REGIMES
 
 seeds = st.integers(0, 10_000)
+# Of two rows, the worst that the yardsticks err may be small by luck, and the budget with it.
+ROWS = 6
 
 
-def dtypes(selection: Selection) -> st.SearchStrategy[str]:
-    """The selected dtypes."""
-    return st.sampled_from(selection.dtypes)
+def dtypes(selection: Selection, only: tuple[str, ...] = ()) -> st.SearchStrategy[str]:
+    """The selected dtypes, of these where any are given."""
+    return st.sampled_from([d for d in only or selection.dtypes if d in selection.dtypes])
 
 
-def norms(selection: Selection) -> st.SearchStrategy[Case]:
-    """Rows of any width, size and pattern."""
+def norms(selection: Selection, only: tuple[str, ...] = ()) -> st.SearchStrategy[Case]:
+    """Rows of any width, size and pattern; in these dtypes only, if any are given."""
     return st.builds(
         NormCase,
-        dtype=dtypes(selection),
+        dtype=dtypes(selection, only),
         seed=seeds,
         n=st.sampled_from([8, 2, 48, 129, 1024]),
         rows=st.integers(1, 7),
@@ -112,8 +123,10 @@ def models(
     *,
     only: tuple[str, ...] = (),
     chunked: bool = False,
-    tokens: int = 80,
-    places: Places = "run",
+    tokens: tuple[int, int] = (2, 80),
+    batch: tuple[int, int] = (1, 3),
+    places: tuple[Places, ...] = ("run",),
+    but: tuple[Changes, ...] = ((),),
 ) -> st.SearchStrategy[Case]:
     """Small models of the selected variants, in any regime, on any batch.
 
@@ -121,23 +134,25 @@ def models(
         selection: variants and dtypes.
         only: these dtypes; the selected ones where empty.
         chunked: split the tokens into chunks.
-        tokens: the most.
-        places: where the tokens stand.
+        tokens, batch: the fewest and the most.
+        places: where the tokens may stand.
+        but: changes of the config, one of which is made.
     """
-    lengths = st.integers(2, tokens)
-    return st.tuples(st.sampled_from(selection.smalls()), lengths).flatmap(
-        lambda drawn: st.builds(
+    drawn = st.tuples(st.sampled_from(selection.smalls()), st.integers(*tokens))
+    return drawn.flatmap(
+        lambda one: st.builds(
             ModelCase,
-            dtype=st.sampled_from([d for d in only or selection.dtypes if d in selection.dtypes]),
+            dtype=dtypes(selection, only),
             seed=st.integers(0, 50),
-            variant=st.just(drawn[0][0]),
-            shape=st.just(drawn[0][1]),
+            variant=st.just(one[0][0]),
+            shape=st.just(one[0][1]),
             regime=st.sampled_from(REGIMES),
-            batch=st.integers(1, 3),
-            tokens=st.just(drawn[1]),
-            chunks=partitions(drawn[1]) if chunked else st.just(()),
+            batch=st.integers(min(max(batch[0], -(-ROWS // one[1])), batch[1]), batch[1]),
+            tokens=st.just(one[1]),
+            chunks=partitions(one[1]) if chunked else st.just(()),
             layer=st.integers(0, 1),
-            places=st.just(places),
+            places=st.sampled_from(places),
+            but=st.sampled_from(but),
         )
     )
 

@@ -40,7 +40,7 @@ def few_groups(selection):
         yield from (AttentionCase(dtype=dtype, heads=6, kv_heads=g) for g in (2, 3))
 
 
-@check("ATTN-1", cases=few_groups)
+@check("ATTN-1", cases=few_groups, draws=strategies.attentions)
 def test_kv_heads_may_change_places_with_their_groups(subject, case):
     """A law without an oracle: groups in another order, the same results in that order."""
     q, k, v = (subject.on_device(t) for t in case.inputs())
@@ -58,7 +58,7 @@ def core_of(subject, case):
     return subject.implementation.attention_core, mask, case.head_dim**-0.5
 
 
-@check("ATTN-4", cases=few_groups)
+@check("ATTN-4", cases=few_groups, draws=strategies.attentions)
 def test_groups_are_multi_head_attention_with_the_kv_heads_repeated(subject, case):
     """A law without an oracle: every query head with a kv head of its own, a copy of its group's."""
     q, k, v = (subject.on_device(t) for t in case.inputs())
@@ -91,7 +91,7 @@ def backend_cases(selection):
         yield AttentionCase(dtype=dtype, tokens=1, past=64, kv_heads=1)
 
 
-@check("ATTN-7", cases=backend_cases)
+@check("ATTN-7", cases=backend_cases, draws=strategies.attentions)
 def test_every_backend_gives_the_same(subject, case):
     cores = subject.implementation.attention_cores()
     if len(cores) < 2:
@@ -106,7 +106,7 @@ def test_every_backend_gives_the_same(subject, case):
     return replace(worst, reason="; ".join(wrong), facts={"attention backends": ", ".join(cores)})
 
 
-@check("ATTN-12", cases=few_groups)
+@check("ATTN-12", cases=few_groups, draws=strategies.attentions)
 def test_attention_leaves_q_k_v_and_the_mask_as_they_were(subject, case):
     core, mask, scale = core_of(subject, case)
     q, k, v = (subject.on_device(t) for t in case.inputs())
@@ -129,7 +129,7 @@ def module_cases(**fields):
 unrotated_cases = module_cases(places="origin")
 
 
-@check("ATTN-2", cases=unrotated_cases, draws=lambda s: strategies.models(s, places="origin"))
+@check("ATTN-2", cases=unrotated_cases, draws=lambda s: strategies.models(s, places=("origin",)))
 def test_scores_are_scaled_by_the_root_of_the_head_width_once(subject, case):
     return judge(asks.attention_module(subject, case), answers.attention_module, case)
 
@@ -166,14 +166,17 @@ def expanded(case, weights):
     return own.config, {**weights, **repeated}
 
 
-@check("ATTN-4", cases=few_models())
+@check("ATTN-4", cases=few_models(), draws=strategies.models)
 def test_a_model_with_its_kv_heads_repeated_gives_the_same_logits(subject, case):
     config, weights = expanded(case, case.weights())
     model = subject.implementation.build(config, {n: subject.on_device(w) for n, w in weights.items()})
     return agree(asks.logits_of(model, subject, case), asks.logits(subject, case), answers.logits, case)
 
 
-@check("ATTN-6", cases=few_models(but=(("attention_bias", True),)))
+BIASED = (("attention_bias", True),)
+
+
+@check("ATTN-6", cases=few_models(but=BIASED), draws=lambda s: strategies.models(s, but=(BIASED,)))
 def test_q_k_v_and_o_add_their_biases(subject, case):
     y, answer = asks.attention(subject, case)
     return judge(y, answer, case)
@@ -189,7 +192,7 @@ def test_the_same_input_gives_the_same_bits(subject, case):
     return exact(same, "the same bits", "two passes over the same tokens differ")
 
 
-@check("ATTN-12", cases=few_models())
+@check("ATTN-12", cases=few_models(), draws=strategies.models)
 def test_a_layer_leaves_its_input_as_it_was(subject, case):
     x, positions = (subject.on_device(t) for t in (case.hidden(), case.positions()))
     model = subject.model(case)

@@ -83,7 +83,7 @@ def end_cases(selection):
     ]
 
 
-@check("LOGITS-7", cases=end_cases)
+@check("LOGITS-7", cases=end_cases, draws=strategies.models)
 def test_doubling_the_weight_of_the_final_norm_doubles_the_logits(subject, case):
     """A law that needs no oracle. To the bit, as a rule: tiny numbers of float16 alone are rounded anew."""
     name = "model.norm.weight"

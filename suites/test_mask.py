@@ -34,9 +34,13 @@ def behind_cases(selection):
         yield from (AttentionCase(dtype=dtype, past=p, tokens=t) for p, t in ((7, 5), (1, 2), (60, 17)))
 
 
-@check("MASK-2", cases=behind_cases)
+@check("MASK-2", cases=behind_cases, draws=strategies.attentions)
 def test_the_last_query_sees_every_key(subject, case):
     return judge(asks.attention_core(subject, case), answers.attention_core, case)
+
+
+def in_chunks(selection):
+    return strategies.models(selection, chunked=True)
 
 
 def chunk_cases(selection):
@@ -45,12 +49,12 @@ def chunk_cases(selection):
             yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=35, chunks=(30, 5), batch=2)
 
 
-@check("MASK-2", cases=chunk_cases)
+@check("MASK-2", cases=chunk_cases, draws=in_chunks)
 def test_a_chunk_behind_a_cache_sees_all_of_it(subject, case):
     return agree(asks.stepped(subject, case), asks.logits(subject, case), answers.logits, case)
 
 
-@check("MASK-2", cases=chunk_cases)
+@check("MASK-2", cases=chunk_cases, draws=in_chunks)
 def test_a_chunk_behind_a_cache_does_not_see_its_own_future(subject, case):
     """A law without an oracle: with the last token changed, all logits before it are as they were."""
     model = subject.model(case)
@@ -68,7 +72,7 @@ def row_cases(selection):
             yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=9, batch=7)
 
 
-@check("LOGITS-3", cases=row_cases)
+@check("LOGITS-3", cases=row_cases, draws=lambda s: strategies.models(s, tokens=(1, 33), batch=(2, 7)))
 def test_a_row_does_not_depend_on_its_batch(subject, case):
     """A law without an oracle: every row alone, the last one too."""
     model, tokens = subject.model(case), subject.on_device(case.token_ids())

@@ -34,7 +34,7 @@ def mlp_cases(selection):
             yield ModelCase(dtype=dtype, variant=variant, shape=shape, layer=1, tokens=9)
 
 
-@check("MLP-2", cases=mlp_cases)
+@check("MLP-2", cases=mlp_cases, draws=strategies.models)
 def test_the_network_is_down_of_act_of_gate_times_up(subject, case):
     return judge(asks.mlp(subject, case), answers.mlp, case)
 
@@ -54,12 +54,19 @@ def option_cases(*options):
 ACTIVATIONS = [(("hidden_act", kind),) for kind in ("gelu", "gelu_pytorch_tanh", "silu")]
 
 
-@check("MLP-3", cases=option_cases(*ACTIVATIONS))
+def drawn(*options):
+    return lambda selection: strategies.models(selection, tokens=(1, 1), batch=(1, 9), but=options)
+
+
+@check("MLP-3", cases=option_cases(*ACTIVATIONS), draws=drawn(*ACTIVATIONS))
 def test_the_activation_is_the_configs(subject, case):
     return judge(asks.logits(subject, case), answers.logits, case)
 
 
-@check("MLP-5", cases=option_cases((("mlp_bias", True),)))
+BIASED = (("mlp_bias", True),)
+
+
+@check("MLP-5", cases=option_cases(BIASED), draws=drawn(BIASED))
 def test_every_projection_adds_its_bias(subject, case):
     return judge(asks.logits(subject, case), answers.logits, case)
 

@@ -16,6 +16,7 @@ from conformance import (
 )
 
 WIDTHS = (48, 1, 129, 576)
+SIXTEEN_BIT = ("float16", "bfloat16")
 
 
 def norm_cases(selection):
@@ -95,13 +96,13 @@ def test_twice_the_input_and_four_times_eps_give_the_same(subject, case):
 
 def sixteen_bit_cases(_selection):
     """Magnitude 300 squares to more than float16 holds; 1e-3 to less; long rows outgrow a 16-bit sum."""
-    for dtype in ("float16", "bfloat16"):
+    for dtype in SIXTEEN_BIT:
         yield NormCase(dtype=dtype, scale=300.0, n=64)
         yield from (NormCase(dtype=dtype, n=n, pattern=p) for n in (512, 4096) for p in ("noise", "constant"))
         yield NormCase(dtype=dtype, scale=1e-3, n=512)
 
 
-@check("NORM-4", cases=sixteen_bit_cases)
+@check("NORM-4", cases=sixteen_bit_cases, draws=lambda s: strategies.norms(s, SIXTEEN_BIT))
 def test_the_statistic_is_float32_in_16_bit(subject, case):
     return judge(asks.rms_norm(subject, case), answers.rms_norm, case)
 
@@ -123,7 +124,7 @@ def dtype_cases(selection):
     return [NormCase(dtype=dtype, pattern="rows") for dtype in selection.dtypes]
 
 
-@check("NORM-5", cases=dtype_cases)
+@check("NORM-5", cases=dtype_cases, draws=strategies.norms)
 def test_the_dtype_of_the_input_is_kept(subject, case):
     x, weight = (subject.on_device(t) for t in case.inputs())
     y = subject.implementation.rms_norm(x, weight, case.eps)
@@ -143,10 +144,10 @@ def with_a_float32_weight(subject, case):
 
 def convention_cases(_selection):
     """Many elements: by chance the two orders agree on a few."""
-    return [NormCase(dtype=dtype, n=576, rows=9) for dtype in ("float16", "bfloat16")]
+    return [NormCase(dtype=dtype, n=576, rows=9) for dtype in SIXTEEN_BIT]
 
 
-@check("NORM-6", cases=convention_cases)
+@check("NORM-6", cases=convention_cases, draws=lambda s: strategies.norms(s, SIXTEEN_BIT))
 def test_weight_and_cast_come_in_one_of_two_orders(subject, case):
     y = asks.rms_norm(subject, case)
     verdict = judge(y, answers.rms_norm, case)

@@ -4,7 +4,18 @@ from dataclasses import replace
 
 import torch
 
-from conformance import ModelCase, TableCase, Unsupported, answers, asks, check, exact, judge, judge_inv_freq
+from conformance import (
+    ModelCase,
+    TableCase,
+    Unsupported,
+    answers,
+    asks,
+    check,
+    exact,
+    judge,
+    judge_inv_freq,
+    strategies,
+)
 
 SIXTEEN_BIT = ("bfloat16", "float16")
 
@@ -18,12 +29,16 @@ def placed_cases(*places):
     return cases
 
 
-@check("ROPE-9", cases=placed_cases("gaps", "reset", "backwards"))
+def drawn(*places):
+    return lambda selection: strategies.models(selection, tokens=(2, 33), places=places)
+
+
+@check("ROPE-9", cases=placed_cases("gaps", "reset", "backwards"), draws=drawn("gaps", "reset", "backwards"))
 def test_attention_goes_by_position_ids_not_by_order(subject, case):
     return judge(asks.attention_module(subject, case), answers.attention_module, case)
 
 
-@check("ROPE-9", cases=placed_cases("rows", "gaps"))
+@check("ROPE-9", cases=placed_cases("rows", "gaps"), draws=drawn("rows", "gaps"))
 def test_logits_go_by_position_ids_of_every_row(subject, case):
     return judge(asks.logits(subject, case), answers.logits, case)
 
@@ -116,7 +131,7 @@ def test_tables_of_another_rule_leave_no_trace(subject, case):
     ]
 
 
-PARTS = [(("rope.partial_rotary_factor", part),) for part in (0.5, 0.25)]
+PARTS = tuple((("rope.partial_rotary_factor", part),) for part in (0.5, 0.25))
 
 
 def part_cases(selection):
@@ -125,7 +140,7 @@ def part_cases(selection):
             yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=17, but=part)
 
 
-@check("ROPE-13", cases=part_cases)
+@check("ROPE-13", cases=part_cases, draws=lambda s: strategies.models(s, but=PARTS))
 def test_the_first_part_of_a_head_turns_and_the_rest_passes(subject, case):
     y, answer = asks.attention(subject, case)
     return judge(y, answer, case)

@@ -59,7 +59,7 @@ def shifted_model_cases(selection):
             yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=17)
 
 
-@check("ROPE-6", cases=shifted_model_cases)
+@check("ROPE-6", cases=shifted_model_cases, draws=strategies.models)
 def test_attention_does_not_change_when_all_positions_shift(subject, case):
     x = subject.on_device(case.hidden())
     positions = subject.on_device(torch.arange(case.tokens))
@@ -92,6 +92,6 @@ def test_q_and_every_kv_head_are_rotated(subject, case):
     return judge(torch.cat(asks.apply_rope(subject, case), dim=1), answers.apply_rope, case)
 
 
-@check("ROPE-8", cases=shifted_model_cases)
+@check("ROPE-8", cases=shifted_model_cases, draws=strategies.models)
 def test_v_is_not_rotated(subject, case):
     return judge(asks.attention_module(subject, case), answers.attention_module, case)
