@@ -13,11 +13,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from conformance.weights import make_weights
 from reference_impl import Llama, LlamaConfig, Ops, Rope
-from reference_impl.attention import attention, causal_mask, softmax
+from reference_impl.attention import attention, causal_mask, fused_attention, softmax
+from reference_impl.config import gated_width
 from reference_impl.mlp import act
+from reference_impl.model import loss
 from reference_impl.norm import rms_norm, rms_norm_weight_then_cast
 from reference_impl.ops import apply_rope_adjacent
-from reference_impl.rope import inv_freq, rotate, rotate_adjacent, tables, to_adjacent, to_half_split
+from reference_impl.rope import (
+    interleave,
+    inv_freq,
+    rotate,
+    rotate_adjacent,
+    tables,
+    to_adjacent,
+    to_half_split,
+)
 
 ROPES = {
     "default": Rope(rope_theta=5e5),
@@ -543,3 +553,73 @@ def test_text_in_place_of_a_number_is_a_value_error_that_names_the_field(wrong):
 def test_text_in_place_of_theta_is_a_value_error_that_names_it():
     with pytest.raises(ValueError, match="rope_theta"):
         Rope(rope_theta="1e4")
+
+
+# Rotation of a part, the loss, the width by the rule of params.json.
+
+
+@pytest.mark.parametrize("turn", [rotate, rotate_adjacent])
+def test_of_a_head_rotated_in_part_the_rest_passes_through(turn):
+    x = torch.randn(2, 3, 5, 16, generator=torch.Generator().manual_seed(1))
+    cos, sin = tables(inv_freq(Rope(partial_rotary_factor=0.25), 16), torch.arange(5), torch.float32)
+    y = turn(x, cos, sin)
+    assert torch.equal(y[..., 4:], x[..., 4:])
+    assert torch.equal(y[..., :4], turn(x[..., :4], cos, sin))
+    assert not torch.equal(y[..., 1:, :4], x[..., 1:, :4])
+
+
+def test_the_frequencies_of_a_part_are_those_of_a_head_of_that_width():
+    assert torch.equal(inv_freq(Rope(partial_rotary_factor=0.5), 32), inv_freq(Rope(), 16))
+
+
+@pytest.mark.parametrize("part", [0.0, -0.5, 1.5, float("nan"), "half"])
+def test_a_part_of_the_head_lies_between_nothing_and_all_of_it(part):
+    with pytest.raises(ValueError, match="partial_rotary_factor is "):
+        Rope(partial_rotary_factor=part)
+
+
+@pytest.mark.parametrize("part", [0.05, 0.2])
+def test_a_part_that_holds_no_whole_pairs_is_refused(part):
+    with pytest.raises(ValueError, match="expected an even number of at least 2: rotation turns pairs"):
+        replace(SMALL, head_dim=16, rope=Rope(partial_rotary_factor=part))
+
+
+def test_interleaved_elements_are_those_of_permuted_rows():
+    rows = torch.arange(24.0).view(24, 1)
+    by_heads = interleave(rows.view(3, 8)).flatten()
+    assert torch.equal(by_heads, to_adjacent(rows, 3).flatten())
+
+
+def test_the_loss_is_the_mean_surprise_at_each_next_token():
+    generator = torch.Generator().manual_seed(2)
+    logits = torch.randn(2, 5, 7, generator=generator, dtype=torch.float64)
+    tokens = torch.randint(7, (2, 5), generator=generator)
+    chances = [
+        float(logits[b, t].exp()[tokens[b, t + 1]] / logits[b, t].exp().sum())
+        for b in range(2)
+        for t in range(4)
+    ]
+    assert float(loss(logits, tokens)) == pytest.approx(-sum(map(math.log, chances)) / 8, rel=1e-12)
+    assert loss(logits.bfloat16(), tokens).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("hidden_size", "multiple_of", "multiplier", "width"),
+    [(4096, 256, 1.0, 11008), (4096, 1024, 1.3, 14336), (2048, 256, 1.5, 8192), (48, 1, 1.0, 128)],
+)
+def test_the_width_by_the_rule_is_that_of_the_released_models(hidden_size, multiple_of, multiplier, width):
+    assert gated_width(hidden_size, multiple_of, multiplier) == width
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_fused_attention_is_attention_where_nothing_is_narrow(dtype):
+    q, k, v = torch.randn(3, 2, 4, 5, 8, generator=torch.Generator().manual_seed(3)).to(dtype)
+    given = (q, k, v, causal_mask(5, 5), 0.3, Ops())
+    assert torch.equal(fused_attention(*given), attention(*given))
+
+
+def test_fused_attention_rounds_once_in_16_bit():
+    q, k, v = torch.randn(3, 2, 4, 5, 8, generator=torch.Generator().manual_seed(3)).bfloat16()
+    given = (causal_mask(5, 5), 0.3, Ops())
+    wide = attention(q.float(), k.float(), v.float(), *given)
+    assert torch.equal(fused_attention(q, k, v, *given), wide.bfloat16())
