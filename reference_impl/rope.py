@@ -125,5 +125,5 @@ def to_adjacent(weight: Tensor, heads: int) -> Tensor:
 
 
 def interleave(x: Tensor) -> Tensor:
-    """The elements of q or k [..., d] from half-split to adjacent order, as to_adjacent does with the rows."""
+    """The elements of q or k [..., d] from half-split to adjacent order, as to_adjacent does with rows."""
     return torch.stack(x.chunk(2, dim=-1), dim=-1).flatten(-2)

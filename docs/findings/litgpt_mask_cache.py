@@ -21,5 +21,5 @@ with torch.no_grad():
     gpt(tokens, torch.arange(8), input_pos_maxp1=8)
 keys, mask = gpt.transformer.h[0].attn.kv_cache.k, gpt.mask_cache
 print(f"for 8 tokens and room for 4096: mask {list(mask.shape)} {mask.dtype}, {mask.nbytes} bytes")
-print(f"keys of the layer: {list(keys.shape)}, {keys.nbytes} bytes; at 131072 the mask takes {131072**2} bytes")
+print(f"keys of the layer: {list(keys.shape)}, {keys.nbytes} bytes; a mask for 131072: {131072**2} bytes")
 sys.exit(mask.nbytes < 4096**2)
