@@ -54,7 +54,12 @@ def test_every_fault_falls_on_its_requirement(checks, name):
 
 # What only another dtype can show: two kinds of GELU are 5e-4 apart, and a rule for widths has no dtype.
 IN_FLOAT32 = {"mlp.erf-for-tanh", "mlp.width-not-rounded-up"}
-OTHER_DTYPE = {"bfloat16": IN_FLOAT32 | {"logits.wrong-in-fp16"}, "float16": IN_FLOAT32}
+# float16 through float16 is float16.
+THROUGH_FLOAT16 = {"formats.through-float16", "formats.export-through-float16"}
+OTHER_DTYPE = {
+    "bfloat16": IN_FLOAT32 | {"logits.wrong-in-fp16"},
+    "float16": IN_FLOAT32 | THROUGH_FLOAT16,
+}
 
 
 @pytest.mark.parametrize("dtype", OTHER_DTYPE)
