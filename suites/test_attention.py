@@ -153,6 +153,34 @@ def few_models(**fields):
     return cases
 
 
+def moved(case, weights):
+    """The same function: kv heads in another order, each with its queries and their columns of the output."""
+    order = torch.arange(case.config.num_key_value_heads).roll(1)
+
+    def by_groups(weight, axis):
+        return weight.unflatten(axis, (len(order), -1)).index_select(axis, order).flatten(axis, axis + 1)
+
+    return {
+        name: by_groups(w, 1)
+        if "o_proj" in name
+        else by_groups(w, 0)
+        if any(part in name for part in ("q_proj", "k_proj", "v_proj"))
+        else w
+        for name, w in weights.items()
+    }
+
+
+def built_on(subject, config, weights):
+    return subject.implementation.build(config, {n: subject.on_device(w) for n, w in weights.items()})
+
+
+@check("ATTN-1", cases=few_models(), draws=strategies.models)
+def test_a_model_with_its_kv_groups_in_another_order_gives_the_same_logits(subject, case):
+    """A law without an oracle, for who offers logits alone."""
+    model = built_on(subject, case.config, moved(case, case.weights()))
+    return agree(asks.logits_of(model, subject, case), asks.logits(subject, case), answers.logits, case)
+
+
 def expanded(case, weights):
     """A model in which every query head has a kv head of its own, and its weights."""
     config = case.config
@@ -168,8 +196,7 @@ def expanded(case, weights):
 
 @check("ATTN-4", cases=few_models(), draws=strategies.models)
 def test_a_model_with_its_kv_heads_repeated_gives_the_same_logits(subject, case):
-    config, weights = expanded(case, case.weights())
-    model = subject.implementation.build(config, {n: subject.on_device(w) for n, w in weights.items()})
+    model = built_on(subject, *expanded(case, case.weights()))
     return agree(asks.logits_of(model, subject, case), asks.logits(subject, case), answers.logits, case)
 
 

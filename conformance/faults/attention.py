@@ -115,6 +115,16 @@ def mean_of_the_heads(x: Tensor, group_size: int) -> Tensor:
     return x.mean(1, keepdim=True).expand(-1, x.shape[1] * group_size, -1, -1)
 
 
+def fixed_order(config: LlamaConfig, weights: dict[str, Tensor]) -> tuple[LlamaConfig, dict[str, Tensor]]:
+    """The first kv head louder than the others, whatever its weights."""
+    louder = dict(weights)
+    for name, weight in weights.items():
+        if "v_proj.weight" in name:
+            louder[name] = weight.clone()
+            louder[name][: config.head_dim] *= 2
+    return config, louder
+
+
 def without_bias(*names: str) -> object:
     """A layer without some of the biases of its projections."""
 
@@ -178,6 +188,7 @@ FAULTS: list[Fault] = [
     ops_fault("mask.top-left", "MASK-2", "meta-llama/llama#899", mask=top_left),
     ops_fault("mask.none-behind-a-cache", "MASK-2", "huggingface/candle#3743", mask=none_behind),
     ops_fault("mask.leak-16-bit", "MASK-1", attention=leak_in_16_bit),
+    load_fault("attention.first-group-louder", "ATTN-1", "classical", fixed_order),
     ops_fault("attention.next-group", "ATTN-4", expand_kv=next_group),
     ops_fault("attention.mean-kv-head", "ATTN-1", "THUDM/LongBench#27", expand_kv=mean_of_the_heads),
     ops_fault(
