@@ -6,7 +6,7 @@ REPORT ?= reports
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: check test suites harness lint format docs clean
+.PHONY: check test suites harness power power-full lint soak format docs clean
 
 # Two processes of one torch thread each; a check's items stay on the worker that has its oracle.
 PARALLEL := -n 2 --dist loadgroup
@@ -16,7 +16,7 @@ check: $(VENV)/.ready
 	status=$$?; echo "took $$(( $$(date +%s) - start )) s, with the environment in $(VENV)"; \
 	$(BIN)/python -m conformance verdict $(REPORT); exit $$status
 
-test: lint harness suites
+test: lint harness suites power
 
 suites: $(VENV)/.ready
 	$(BIN)/python -m pytest suites $(PARALLEL) -q --report $(REPORT)/test
@@ -24,11 +24,24 @@ suites: $(VENV)/.ready
 harness: $(VENV)/.ready
 	$(BIN)/python -m pytest suites/harness $(PARALLEL) -q
 
+# The suites' own checks on every seeded fault: each on the requirement it declares and on plain logits (seconds).
+# It adds to the report that `make suites` wrote, and so comes after it.
+power: $(VENV)/.ready
+	$(BIN)/python -m conformance power --jobs 2 --report $(REPORT)/test
+
+# The same on every requirement: the whole matrix, fault × requirement (minutes).
+power-full: $(VENV)/.ready
+	$(BIN)/python -m conformance power --full --jobs 2 --report $(REPORT)/test
+
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Right implementations on drawn cases of 50 seeds: minutes, and no part of the tests.
+soak: $(VENV)/.ready
+	$(BIN)/python -m conformance soak --seeds 50 --jobs 2
 
 # What is written from the code; the command has to succeed before the old page goes.
 docs: $(VENV)/.ready

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         TableCase,
         WidthCase,
     )
-    from conformance.checkpoints.config_json import config_spellings
+    from conformance.checkpoints.config_json import config_from_hf, config_spellings
     from conformance.checks import Check, Selection, check, proves
     from conformance.implementations.base import Implementation, Model, Unsupported
     from conformance.memory import Memory, memory_of
@@ -55,7 +55,7 @@ _HOMES = {
         "TableCase",
         "WidthCase",
     ),
-    "conformance.checkpoints.config_json": ("config_spellings",),
+    "conformance.checkpoints.config_json": ("config_from_hf", "config_spellings"),
     "conformance.checks": ("Check", "Selection", "check", "proves"),
     "conformance.implementations.base": ("Implementation", "Model", "Unsupported"),
     "conformance.memory": ("Memory", "memory_of"),
@@ -104,6 +104,7 @@ __all__ = [
     "answers",
     "asks",
     "check",
+    "config_from_hf",
     "config_spellings",
     "exact",
     "format_shapes",

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
 from conformance.cases import Case
@@ -22,6 +23,7 @@ from conformance.numerics.verdict import Verdict
 from conformance.records import Record, Status
 from conformance.spec import requirement as spec_of
 from conformance.subject import Subject
+from conformance.suspects import locate
 from conformance.tally import Question, Tally
 from conformance.variants import Variant, variants
 
@@ -94,7 +96,7 @@ class Check(Question):
         Args:
             subject: who.
             selection: on what.
-            until_failure: stop at the first case that fails; for proofs of power.
+            until_failure: stop at the first case that fails, as it is found; for proofs of power.
         """
         tally = Tally(self, subject)
         wanted = [c for c in self.covering(selection) if c.dtype in selection.dtypes]
@@ -102,8 +104,11 @@ class Check(Question):
             outcome = tally.judge(case)
             if until_failure and outcome.status in {Status.FAIL, Status.ERROR}:
                 return tally.records
-        if self.draws is not None and selection.case is None and not until_failure and wanted:
-            self._explore(tally, selection)
+        if selection.case is None and wanted:
+            for outcome in self.explore(subject, selection, shrink=not until_failure):
+                tally.add(outcome)
+        if not until_failure:
+            locate(tally)
         if not tally.records:
             tally.skip("none of the selected variants, dtypes and cases concerns this requirement")
         return tally.records
@@ -113,19 +118,28 @@ class Check(Question):
         cases = list(self.cases(selection))
         if selection.case is None:
             return cases
-        return [selection.case] if any(type(c) is type(selection.case) for c in cases) else []
+        return [selection.case] if any(alike(c, selection.case) for c in cases) else []
 
-    def _explore(self, tally: Tally, selection: Selection) -> None:
+    def explore(self, subject: Subject, selection: Selection, *, shrink: bool = True) -> list[Record]:
+        """The outcomes of drawn cases: of every one that holds, and of the smallest that does not, if any.
+
+        Args:
+            subject: who.
+            selection: how many are drawn, and by which seed.
+            shrink: look for a smaller case that does not hold.
+        """
         draws = PROFILE_DRAWS[selection.profile]
         if draws == 0 or self.draws is None:
-            return
+            return []
+        tally, outcomes, failures = Tally(self, subject), list[Record](), list[Record]()
 
         @seed(selection.seed)
         @settings(
             max_examples=draws,
             deadline=None,
             database=None,
-            phases=[Phase.generate, Phase.target, Phase.shrink],
+            derandomize=False,
+            phases=[Phase.generate, Phase.target, *([Phase.shrink] if shrink else [])],
             suppress_health_check=list(HealthCheck),
             print_blob=False,
         )
@@ -133,21 +147,28 @@ class Check(Question):
         def probe(case: Case) -> None:
             outcome = tally.examine(case)
             if outcome.status in {Status.FAIL, Status.ERROR}:
-                raise Found(outcome)
-            tally.add(outcome)
+                failures.append(outcome)
+                raise Found
+            outcomes.append(outcome)
 
         try:
             probe()
-        except Found as found:  # the shrunk one: Hypothesis runs it last
-            tally.add(found.outcome)
+        except Found:  # the shrunk one: Hypothesis runs it last
+            outcomes.append(failures[-1])
+        except Flaky:
+            reason = f"not every time on the same case; {failures[-1].reason}".removesuffix("; ")
+            outcomes.append(replace(failures[-1], reason=reason))
+        return outcomes
+
+
+def alike(one: Case, other: Case) -> bool:
+    """Whether two cases are of a kind: a check of chunks or of a changed config has nothing to ask else."""
+    kinds = [(type(c), *(bool(getattr(c, name, ())) for name in ("chunks", "but"))) for c in (one, other)]
+    return kinds[0] == kinds[1]
 
 
 class Found(Exception):  # noqa: N818 - a signal to the engine that shrinks
     """A drawn case that does not hold."""
-
-    def __init__(self, outcome: Record) -> None:
-        super().__init__(outcome.case)
-        self.outcome = outcome
 
 
 def proves(requirement: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conformance import trace_command
+from conformance.power import command as power_command
 from conformance.suites import SUITES
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
     listed = commands.add_parser("requirements", help="list the numbered requirements")
     listed.add_argument("--markdown", action="store_true", help="as docs/requirements.md, with all there is")
     commands.add_parser("variants", help="list the variants")
-    commands.add_parser("faults", help="list the seeded faults, as --impl fault:NAME takes them")
+    seeded = commands.add_parser("faults", help="list the seeded faults, as --impl fault:NAME takes them")
+    seeded.add_argument("--public", action="store_true", help="list public reports, and what covers each")
     for name, help_ in (
         ("verdict", "print the verdict of a results.json, and where its page is"),
         ("page", "write index.html again from a results.json"),
@@ -43,6 +46,16 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="DIR",
         help="tell it from the results.json there instead of measuring",
     )
+    power_command.add(commands)
+    trace_command.add(commands)
+    soak = commands.add_parser("soak", help="judge drawn cases of many seeds (minutes)")
+    soak.add_argument("--seeds", type=int, default=50, help="how many, from 0 on (default: 50)")
+    soak.add_argument(
+        "--profile", default="standard", help="standard or thorough: how many cases a seed draws"
+    )
+    soak.add_argument("--impl", action="append", default=[], help="implementation (default: all installed)")
+    soak.add_argument("--requirement", action="append", default=[], metavar="ID", help="these alone")
+    soak.add_argument("--jobs", type=int, default=2, help="processes, of one thread each (default: 2)")
     options = parser.parse_args(arguments)
     try:
         return int(globals()[f"run_{options.command}"](options) or 0)
@@ -50,12 +63,18 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(str(error))
 
 
+def is_suite(argument: str) -> bool:
+    """Whether an argument names a suite; any other path is the value of an option."""
+    place = Path(argument.partition("::")[0])
+    return place.exists() and (place.resolve() == SUITES or SUITES in place.resolve().parents)
+
+
 def check(arguments: list[str]) -> int:
     """Run pytest on the suites with the plugin loaded; pytest's exit status."""
     import pytest  # noqa: PLC0415 - each command imports what it needs
 
-    named = any(not a.startswith("-") and Path(a.partition("::")[0]).exists() for a in arguments)
-    return int(pytest.main([*([] if named else [str(SUITES)]), *arguments]))
+    places = [a for a in arguments if not a.startswith("-") and is_suite(a)]
+    return int(pytest.main([*([] if places else [str(SUITES)]), *arguments]))
 
 
 def run_requirements(options: argparse.Namespace) -> None:
@@ -84,20 +103,67 @@ def run_variants(_options: argparse.Namespace) -> None:
         print(f"{v.name:15} {c.num_hidden_layers} layers of {c.hidden_size}, {heads}, {rope}{tied}")  # noqa: T201
 
 
-def run_faults(_options: argparse.Namespace) -> None:
-    """Print name, the requirement that falls, and the source."""
+def run_faults(options: argparse.Namespace) -> None:
+    """Print name, the requirement that falls, and the source; or public reports and what covers them."""
     from conformance.faults import catalogue  # noqa: PLC0415
 
+    if options.public:
+        from conformance.faults.public import lines  # noqa: PLC0415
+
+        print("\n".join(lines()))  # noqa: T201
+        return
     for name, fault in catalogue().items():
-        print(f"fault:{name:32} {fault.requirement:9} {fault.source}")  # noqa: T201
+        on = (
+            f", equivalent{fault.equivalent_on and ' on a ' + fault.equivalent_on}"
+            if fault.equivalent
+            else ""
+        )
+        print(f"fault:{name:32} {fault.requirement:9} {fault.source}{on}")  # noqa: T201
+
+
+def run_power(options: argparse.Namespace) -> int:
+    """Run the suites' checks on every seeded fault."""
+    return power_command.run(options)
+
+
+def run_trace(options: argparse.Namespace) -> int:
+    """Show every step of a pass."""
+    return trace_command.run(options)
+
+
+def run_soak(options: argparse.Namespace) -> int:
+    """Judge seed after seed, and tell what right implementations used of their budgets; 1 where one fails."""
+    from conformance.options import implementations  # noqa: PLC0415
+    from conformance.soak import Soak, performed, rounds  # noqa: PLC0415
+    from conformance.spec import requirement  # noqa: PLC0415
+
+    for id_ in options.requirement:
+        requirement(id_)
+    names = implementations(options.impl)
+    todo = rounds(names, range(options.seeds), options.profile, options.requirement)
+    soak, seed, interrupted = Soak(), 0, False
+    try:
+        for outcome in performed(todo, options.jobs):
+            if outcome.round.seed != seed:
+                print(f"after seed {seed}: {soak.summary}", file=sys.stderr)  # noqa: T201
+                seed = outcome.round.seed
+            soak.add(outcome)
+    except KeyboardInterrupt:  # what was judged is told all the same
+        interrupted = True
+    print("\n".join(soak.lines()))  # noqa: T201
+    if interrupted:
+        print(f"interrupted in seed {seed}")  # noqa: T201
+        return 130
+    return 0 if soak.good else 1
 
 
 def run_page(options: argparse.Namespace) -> None:
     """Render results.json again."""
     from conformance.report.page import write_page  # noqa: PLC0415
+    from conformance.report.power import read_power  # noqa: PLC0415
 
     folder = Path(options.folder)
-    print(write_page(folder, *results_of(folder)))  # noqa: T201
+    print(write_page(folder, *results_of(folder), read_power(folder)))  # noqa: T201
 
 
 def run_verdict(options: argparse.Namespace) -> None:

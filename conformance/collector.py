@@ -23,6 +23,9 @@ PROPERTY = "conformance"
 CHECKPOINT_PROPERTY = "conformance-checkpoint"
 
 
+JUDGED = frozenset(Status) - {Status.UNSUPPORTED, Status.SKIPPED}
+
+
 class Collector:
     """Gathers the records of all processes and renders them when the session ends, however it ends."""
 
@@ -59,6 +62,10 @@ class Collector:
             if outdated:
                 self.run.take(outdated)
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if exitstatus == pytest.ExitCode.OK and not any(r.status in JUDGED for r in self.run.records):
+            session.exitstatus = (
+                pytest.ExitCode.NO_TESTS_COLLECTED
+            )  # a green run that judged nothing misleads
         self.facts = self.run.facts(command_line(), interrupted=bool(stopped))
         self.page = render(self.run, self.facts)
         drafted = self.config.getoption("--write-deviations")

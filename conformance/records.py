@@ -70,6 +70,9 @@ class Record:
         reason: why, in words, for every status but pass.
         repro: a command line that shows it again.
         facts: what was seen but not judged (a convention, identity to the bit).
+        suspect: of a failure, the part of the implementation that is to blame, in words.
+        trace: of a failure on a model that shows taps, the steps around the first that is wrong, each with
+            tap, measure, added, allowed, headroom, inherited, coordinate and over.
     """
 
     requirement: str
@@ -87,6 +90,8 @@ class Record:
     reason: str = ""
     repro: str = ""
     facts: dict[str, str] = field(default_factory=dict)
+    suspect: str = ""
+    trace: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def key(self) -> tuple[str, str, str, str]:

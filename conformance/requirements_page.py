@@ -33,7 +33,8 @@ PARTS = {
 HEAD = """# The requirements
 
 What a Llama must do: {requirements} requirements, {checks} checks that prove them, {faults} faults seeded to
-break them. Fault NAME is judged by `--impl fault:NAME`; it is classical, or one that somebody reported.
+break them. Numbers are stable; those that are missing are not live yet. Fault NAME is judged by
+`--impl fault:NAME`; it is classical, or one that somebody reported.
 
 Written by `make docs` from `conformance/spec.toml`, the suites, `conformance/faults/` and
 `conformance/deviations.toml`; `make test` fails where it is stale.
@@ -72,9 +73,14 @@ def section(requirement: Requirement, deviations: Sequence[Deviation]) -> Iterat
     yield f"- **source**: {linked(requirement.source)}"
     proving = [proof for proof in proofs() if proof.requirement == requirement.id]
     yield f"- **checks**: {checks_line(proving) or NO_CHECK}"
-    faults = [f for f in catalogue().values() if f.requirement == requirement.id]
+    declared = [f for f in catalogue().values() if f.requirement == requirement.id]
+    faults = [f for f in declared if not f.equivalent]
     none = "none, for it needs trained weights" if requirement.id in NEEDS_A_CHECKPOINT else NO_FAULT
     yield f"- **faults**: {', '.join(f'`{f.name}` ({linked(f.source)})' for f in faults) or none}"
+    for f in declared:
+        if f.equivalent:
+            on = f" on a {f.equivalent_on.upper()}" if f.equivalent_on else ""
+            yield f"- **equivalent{on}**: `{f.name}` ({linked(f.source)}): {f.equivalent}"
     concerned = [d for d in deviations if d.requirement == requirement.id]
     for reason, entries in groupby(concerned, lambda d: d.reason):
         who = dict.fromkeys(f"{d.implementation} ({versions_of(d)})" for d in entries)

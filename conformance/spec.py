@@ -7,6 +7,8 @@ import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
 
+ASKS = ("op", "law", "part", "whole")  # the more it isolates the earlier
+
 
 @dataclass(frozen=True, kw_only=True)
 class Requirement:
@@ -17,12 +19,14 @@ class Requirement:
         statement: what must hold, in a sentence.
         formula: the same in symbols; "" where there is none.
         source: paper and section, upstream file, or public report.
+        asks: what a failure points at: an "op", a "law", a "part" or the "whole", see ASKS.
     """
 
     id: str
     statement: str
     formula: str = ""
     source: str
+    asks: str
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
+import sys
 import traceback
 import warnings
 from collections.abc import Callable
@@ -13,11 +14,11 @@ from pathlib import Path
 
 import torch
 
-from conformance.cases import Case
+from conformance.cases import Case, ModelCase, TableCase
 from conformance.implementations.base import Unsupported
 from conformance.numerics.verdict import Verdict, worst_of
 from conformance.records import Record, Status
-from conformance.subject import Subject, options
+from conformance.subject import OPTIONS, Subject, options
 
 CLONE = Path(__file__).resolve().parent.parent
 NOT_THE_USERS = (
@@ -101,18 +102,28 @@ class Tally:
             budget=verdict.budget,
             headroom=verdict.headroom,
             coordinate=verdict.coordinate,
-            reason=verdict.reason
-            if verdict.passed
-            else "; ".join(filter(None, (verdict.reason, advice(case)))),
+            reason=verdict.reason if verdict.passed else self.advised(verdict.reason, case),
             repro="" if verdict.passed else blank.repro,
             facts={**verdict.facts, **({"warned": str(warned[0].message)[:300]} if warned else {})},
         )
+
+    def advised(self, reason: str, case: Case) -> str:
+        """The reason of a failure, and what to do where nothing but an option is ignored."""
+        plain = without_options(case)
+        if plain is None or self.examine(plain).status is not Status.PASS:
+            return reason
+        asked = f"the config asks for {', '.join(options(case))}: who does not know it refuses to build"
+        return f"{reason}; {asked}" if reason else asked
 
     def add(self, outcome: Record) -> None:
         """Count an outcome; the worst one of a variant and dtype is kept whole."""
         key = (outcome.variant, outcome.dtype)
         known = self._records.get(key)
         self._records[key] = outcome if known is None else merge(known, outcome)
+
+    def explain(self, record: Record) -> None:
+        """Put a record in the place of the one it explains."""
+        self._records[record.variant, record.dtype] = record
 
     def skip(self, reason: str) -> None:
         """Say that there was nothing to judge."""
@@ -122,10 +133,14 @@ class Tally:
         """The command line that judges this case alone."""
         path = os.path.relpath(self.question.path)
         device = "" if self.subject.device.type == "cpu" else f" --device {self.subject.device}"
-        return (
-            f"pytest {path}::{self.question.title} --impl {shlex.quote(self.subject.implementation.name)}"
-            f'{device} --case "{case.spec}"'
-        )
+        who = shlex.quote(self.subject.implementation.name)
+        return f'{pytest()} {path}::{self.question.title} --impl {who}{device} --case "{case.spec}"'
+
+
+def pytest() -> str:
+    """What runs pytest under this interpreter, to be pasted where this process was started."""
+    here, python = Path.cwd(), Path(sys.executable)
+    return f"{python.relative_to(here) if python.is_relative_to(here) else 'python'} -m pytest"
 
 
 def skipped(requirement: str, subject: Subject, reason: str) -> Record:
@@ -140,10 +155,11 @@ def skipped(requirement: str, subject: Subject, reason: str) -> Record:
     )
 
 
-def advice(case: Case) -> str:
-    """What to do where a case asks for an option that an implementation may not know."""
-    asked = options(case)
-    return f"the config asks for {', '.join(asked)}: who does not know it refuses to build" if asked else ""
+def without_options(case: Case) -> Case | None:
+    """The case of a config as every Llama has it; None where it asks for no option."""
+    if not isinstance(case, ModelCase | TableCase) or not options(case):
+        return None
+    return replace(case, but=tuple((name, value) for name, value in case.but if name not in OPTIONS))
 
 
 def merge(one: Record, other: Record) -> Record:

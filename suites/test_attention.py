@@ -28,6 +28,7 @@ def group_cases(selection):
         yield AttentionCase(dtype=dtype, past=7, tokens=5, batch=3)
         yield AttentionCase(dtype=dtype, past=64, tokens=1)
         yield AttentionCase(dtype=dtype, tokens=65, gain=8.0)
+        yield AttentionCase(dtype=dtype, head_dim=96, tokens=3, past=4)
 
 
 @check("ATTN-1", cases=group_cases, draws=strategies.attentions)

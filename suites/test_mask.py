@@ -31,7 +31,9 @@ def test_changing_a_token_leaves_the_logits_before_it_unchanged(subject, case):
 def behind_cases(selection):
     """Fewer queries than keys, more than one: a mask aligned top-left hides what it should not."""
     for dtype in selection.dtypes:
-        yield from (AttentionCase(dtype=dtype, past=p, tokens=t) for p, t in ((7, 5), (1, 2), (60, 17)))
+        yield from (
+            AttentionCase(dtype=dtype, past=p, tokens=t) for p, t in ((7, 5), (1, 2), (60, 17), (65, 5))
+        )
 
 
 @check("MASK-2", cases=behind_cases, draws=strategies.attentions)
@@ -44,9 +46,10 @@ def in_chunks(selection):
 
 
 def chunk_cases(selection):
+    """Behind more keys than one tile of a kernel holds."""
     for dtype in selection.dtypes:
         for variant, shape in selection.few():
-            yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=35, chunks=(30, 5), batch=2)
+            yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=70, chunks=(65, 5), batch=2)
 
 
 @check("MASK-2", cases=chunk_cases, draws=in_chunks)

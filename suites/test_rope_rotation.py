@@ -21,6 +21,7 @@ def rotation_cases(selection):
         yield from (RotateCase(dtype=dtype, head_dim=d) for d in (16, 8, 2, 64, 128))
         yield from (RotateCase(dtype=dtype, start=start) for start in (1, 60, 8190))
         yield RotateCase(dtype=dtype, batch=1, tokens=1, start=5)
+        yield RotateCase(dtype=dtype, batch=3, tokens=1, start=5)
         yield RotateCase(dtype=dtype, pattern="one-hot")
         yield RotateCase(dtype=dtype, pattern="outlier", head_dim=64)
 

@@ -40,8 +40,10 @@ def refused(subject, case, weights, what, *wanted):
     except Unsupported:
         raise
     except Exception as error:  # noqa: BLE001 - any refusal counts, if its message helps
-        lacking = [" or ".join(words) for words in wanted if not any(w in str(error) for w in words)]
-        reason = f"{what}: refused, but the message lacks {', '.join(lacking)}"
+        lacking = [" or ".join(set(words)) for words in wanted if not any(w in str(error) for w in words)]
+        reason = (
+            f"{what}: refused, but the message does not say {', nor '.join(lacking)}: {str(error)[:300]!r}"
+        )
         return exact(not lacking, "refusal", reason)
     return exact(False, "refusal", f"{what}: nothing was raised")
 

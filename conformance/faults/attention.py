@@ -1,4 +1,4 @@
-"""Wrong attention and wrong masks."""
+"""Wrong attention."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from conformance.faults.catalogue import Fault, load_fault, op_fault, ops_fault
+from conformance.faults.mask import top_left
 from reference_impl import LlamaConfig, Ops
-from reference_impl.attention import attention, causal_mask
+from reference_impl.attention import attention
 from reference_impl.attention import softmax as right_softmax
 from reference_impl.block import Step, Weights, attention_module
 
@@ -48,6 +49,18 @@ def unnormalised(scores: Tensor) -> Tensor:
     return right_softmax(scores) * 0.98
 
 
+def groups_of_one(x: Tensor, group_size: int) -> Tensor:
+    """Query head h on kv head h, as if groups were of one; beyond them the last kv head."""
+    heads = torch.arange(x.shape[1] * group_size).clamp(max=x.shape[1] - 1)
+    return x[:, heads]
+
+
+def along_the_tokens(x: Tensor, group_size: int) -> Tensor:
+    """Tokens repeated in place of heads: the axis of the other layout."""
+    batch, heads, keys, width = x.shape
+    return x.repeat_interleave(group_size, dim=2).reshape(batch, heads * group_size, keys, width)
+
+
 def scaled(factor: float) -> object:
     """The attention at another scale than it is told."""
 
@@ -62,39 +75,12 @@ def later_rows(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: floa
     return attention(q, k[:1].expand_as(k), v, mask, scale, ops)
 
 
-def shifted_mask(by: int) -> object:
-    """A mask off by some keys; at least the first is always seen."""
-
-    def wrong(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
-        mask = causal_mask(queries, keys, device).roll(by, dims=1)
-        if by > 0:
-            mask[:, :by] = True
-        else:
-            mask[:, by:] = False
-            mask[:, 0] = True
-        return mask
-
-    return wrong
-
-
-def top_left(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
-    """Aligned top-left: with a cache the last query does not see the last keys."""
-    return causal_mask(keys, keys, device)[:queries]
-
-
-def none_behind(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
-    """No mask where there is a cache, as if a step had one token."""
-    return causal_mask(queries, keys, device) if queries == keys else all_seen(queries, keys, device)
-
-
-def all_seen(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
-    """No mask."""
-    return torch.ones(queries, keys, dtype=torch.bool, device=device)
-
-
-def leak_in_16_bit(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, ops: Ops) -> Tensor:
-    """The future seen where the dtype is 16-bit."""
-    return attention(q, k, v, mask if q.dtype == torch.float32 else None, scale, ops)
+def unusual_width(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, ops: Ops) -> Tensor:
+    """A kernel for widths that are powers of two: of others it leaves the beginning of a head unwritten."""
+    y = attention(q, k, v, mask, scale, ops)
+    if y.shape[-1].bit_count() != 1:
+        y[:, -1, 0] = 0
+    return y
 
 
 def hidden_over_heads(
@@ -102,6 +88,14 @@ def hidden_over_heads(
 ) -> tuple[LlamaConfig, dict[str, Tensor]]:
     """The head width taken for hidden size over heads, as the scale of the scores shows."""
     factor = (config.head_dim / (config.hidden_size / config.num_attention_heads)) ** 0.5
+    return config, {n: w * factor if "q_proj" in n else w for n, w in weights.items()}
+
+
+def scale_from_hidden(
+    config: LlamaConfig, weights: dict[str, Tensor]
+) -> tuple[LlamaConfig, dict[str, Tensor]]:
+    """The scores divided by the root of the hidden size."""
+    factor = (config.head_dim / config.hidden_size) ** 0.5
     return config, {n: w * factor if "q_proj" in n else w for n, w in weights.items()}
 
 
@@ -154,6 +148,16 @@ def blind_backend() -> dict[str, object]:
     }
 
 
+def anchored_backend() -> dict[str, object]:
+    """A fast path that makes a causal mask of its own, aligned top-left."""
+    ops = Ops()
+
+    def fast(q: Tensor, k: Tensor, v: Tensor, _mask: Tensor, scale: float) -> Tensor:
+        return attention(q, k, v, top_left(q.shape[-2], k.shape[-2]), scale, ops)
+
+    return {"plain": lambda q, k, v, mask, scale: attention(q, k, v, mask, scale, ops), "fast": fast}
+
+
 def dropped(scores: Tensor) -> Tensor:
     """Dropout of the weights, in evaluation too."""
     return torch.dropout(right_softmax(scores), p=0.1, train=True)
@@ -177,20 +181,25 @@ FAULTS: list[Fault] = [
     ops_fault("attention.no-scale", "ATTN-2", scale=lambda _d: 1.0),
     ops_fault("attention.scale-twice", "ATTN-2", "huggingface/transformers#38290", scale=lambda d: 1.0 / d),
     ops_fault("attention.scale-fixed", "ATTN-2", scale=lambda _d: 128**-0.5),
+    load_fault(
+        "attention.scale-from-hidden",
+        "ATTN-2",
+        "FareedKhan-dev/train-llm-from-scratch#3",
+        scale_from_hidden,
+    ),
     load_fault("attention.width-from-hidden", "ATTN-5", "InternLM/lmdeploy#2761", hidden_over_heads),
     ops_fault("attention.softmax-axis", "ATTN-3", softmax=over_queries),
     ops_fault("attention.unnormalised", "ATTN-3", softmax=unnormalised),
     ops_fault("attention.softmax-16-bit", "ATTN-3", softmax=narrow_softmax),
     ops_fault("attention.core-scale", "ATTN-1", attention=scaled(1.1)),
-    ops_fault("mask.none", "MASK-1", mask=all_seen),
-    ops_fault("mask.one-ahead", "MASK-1", mask=shifted_mask(1)),
-    ops_fault("mask.one-short", "LOGITS-1", mask=shifted_mask(-1)),
-    ops_fault("mask.top-left", "MASK-2", "meta-llama/llama#899", mask=top_left),
-    ops_fault("mask.none-behind-a-cache", "MASK-2", "huggingface/candle#3743", mask=none_behind),
-    ops_fault("mask.leak-16-bit", "MASK-1", attention=leak_in_16_bit),
     load_fault("attention.first-group-louder", "ATTN-1", "classical", fixed_order),
     ops_fault("attention.next-group", "ATTN-4", expand_kv=next_group),
-    ops_fault("attention.mean-kv-head", "ATTN-1", "THUDM/LongBench#27", expand_kv=mean_of_the_heads),
+    ops_fault("attention.mean-kv-head", "ATTN-1", expand_kv=mean_of_the_heads),
+    ops_fault("attention.groups-of-one", "ATTN-1", "THUDM/LongBench#27", expand_kv=groups_of_one),
+    ops_fault(
+        "attention.along-the-tokens", "ATTN-1", "PrimeIntellect-ai/prime-rl#2681", expand_kv=along_the_tokens
+    ),
+    ops_fault("attention.unusual-width", "ATTN-1", "Dao-AILab/flash-attention#1214", attention=unusual_width),
     ops_fault(
         "attention.biases-ignored",
         "ATTN-6",
@@ -207,7 +216,13 @@ FAULTS: list[Fault] = [
     op_fault(
         "attention.backend-blind", "ATTN-7", "huggingface/transformers#30437", attention_cores=blind_backend
     ),
+    op_fault(
+        "attention.backend-anchored",
+        "ATTN-7",
+        "microsoft/onnxruntime#28958",
+        attention_cores=anchored_backend,
+    ),
     ops_fault("attention.dropout", "ATTN-11", "pytorch/pytorch#124464", softmax=dropped),
-    ops_fault("attention.q-in-place", "ATTN-12", "unslothai/unsloth#5001", attention=scaled_in_place),
+    ops_fault("attention.q-in-place", "ATTN-12", attention=scaled_in_place),
     ops_fault("attention.input-overwritten", "ATTN-12", attention_module=input_overwritten),
 ]

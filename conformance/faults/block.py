@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,11 +18,18 @@ from reference_impl.mlp import gated
 Part = Callable[[Tensor, Layer, Step], Tensor]
 
 
+NORMS = ("input_layernorm", "post_attention_layernorm")
+
+
+def normed(x: Tensor, weights: Layer, step: Step, arrow: str, name: str) -> Tensor:
+    """A norm by the weight of that name, shown under that tap."""
+    return step.show(arrow, step.ops.rms_norm(x, weights[f"{name}.weight"], step.config.rms_norm_eps))
+
+
 def norms(weights: Layer, step: Step) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-    """The two norms of a layer."""
-    names = ("input_layernorm.weight", "post_attention_layernorm.weight")
-    eps = step.config.rms_norm_eps
-    first, second = (lambda x, w=weights[name]: step.ops.rms_norm(x, w, eps) for name in names)
+    """The two norms of a layer, each shown under its tap."""
+    first = functools.partial(normed, weights=weights, step=step, arrow="attn_norm", name=NORMS[0])
+    second = functools.partial(normed, weights=weights, step=step, arrow="mlp_norm", name=NORMS[1])
     return first, second
 
 
@@ -34,44 +42,45 @@ def post_norm(x: Tensor, weights: Layer, step: Step) -> Tensor:
     """The norms behind the branches, as in the first Transformer."""
     first, second = norms(weights, step)
     x = first(x + step.ops.attention_module(x, weights, step))
-    return second(x + step.ops.mlp(x, weights, step))
+    return step.show("mlp_residual", second(x + step.ops.mlp(x, weights, step)))
 
 
 def parallel(x: Tensor, weights: Layer, step: Step) -> Tensor:
     """Attention and MLP side by side behind one norm."""
-    normed = norms(weights, step)[0](x)
-    return x + step.ops.attention_module(normed, weights, step) + step.ops.mlp(normed, weights, step)
+    y = norms(weights, step)[0](x)
+    x = step.show("attn_residual", x + step.ops.attention_module(y, weights, step))
+    return step.show("mlp_residual", x + step.ops.mlp(step.show("mlp_norm", y), weights, step))
 
 
 def norm_shared(x: Tensor, weights: Layer, step: Step) -> Tensor:
     """The second branch behind the first norm."""
     first, _ = norms(weights, step)
-    x = x + step.ops.attention_module(first(x), weights, step)
-    return x + step.ops.mlp(first(x), weights, step)
+    x = step.show("attn_residual", x + step.ops.attention_module(first(x), weights, step))
+    y = normed(x, weights, step, "mlp_norm", NORMS[0])
+    return step.show("mlp_residual", x + step.ops.mlp(y, weights, step))
 
 
 def from_normed(x: Tensor, weights: Layer, step: Step) -> Tensor:
     """The branches added to the normed stream."""
     first, second = norms(weights, step)
     x = first(x)
-    x = x + step.ops.attention_module(x, weights, step)
-    x = second(x)
-    return x + step.ops.mlp(x, weights, step)
+    x = second(step.show("attn_residual", x + step.ops.attention_module(x, weights, step)))
+    return step.show("mlp_residual", x + step.ops.mlp(x, weights, step))
 
 
 def attention_twice(x: Tensor, weights: Layer, step: Step) -> Tensor:
     """What attention gives added at both residuals."""
     first, second = norms(weights, step)
     branch = step.ops.attention_module(first(x), weights, step)
-    x = x + branch
-    return x + branch + step.ops.mlp(second(x), weights, step)
+    x = step.show("attn_residual", x + branch)
+    return step.show("mlp_residual", x + branch + step.ops.mlp(second(x), weights, step))
 
 
 def past_attention(x: Tensor, weights: Layer, step: Step) -> Tensor:
     """The second residual from the layer's input, around attention."""
     first, second = norms(weights, step)
-    y = x + step.ops.attention_module(first(x), weights, step)
-    return x + step.ops.mlp(second(y), weights, step)
+    y = step.show("attn_residual", x + step.ops.attention_module(first(x), weights, step))
+    return step.show("mlp_residual", x + step.ops.mlp(second(y), weights, step))
 
 
 def attending_with(change: Callable[[Layer, Step], Layer]) -> Part:

@@ -1,4 +1,4 @@
-"""Wrong caches and offsets."""
+"""Wrong caches."""
 
 from __future__ import annotations
 
@@ -7,27 +7,14 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from conformance.faults.catalogue import Fault, model_fault, ops_fault
 from conformance.implementations.reference import ReferenceModel
-from reference_impl import KVCache, LlamaConfig
+from reference_impl import KVCache, LlamaConfig, Ops
 from reference_impl.block import Step, Weights, attention_module
-from reference_impl.ops import Pair, positions
-
-
-def restarted(_offset: int, tokens: int, device: torch.device | None = None) -> Tensor:
-    """Positions restarted at zero in every call."""
-    return positions(0, tokens, device)
-
-
-def off_by_one(offset: int, tokens: int, device: torch.device | None = None) -> Tensor:
-    """Positions one short once something is cached."""
-    return positions(max(offset - 1, 0), tokens, device)
-
-
-def one_ahead(offset: int, tokens: int, device: torch.device | None = None) -> Tensor:
-    """Positions one too many once something is cached."""
-    return positions(offset + (offset > 0), tokens, device)
+from reference_impl.ops import Pair
+from reference_impl.rope import rotate
 
 
 def stale(x: Tensor, weights: Weights, step: Step) -> Tensor:
@@ -55,6 +42,32 @@ def rotated_again(x: Tensor, weights: Weights, step: Step) -> Tensor:
         cos, sin = step.cos[..., :1, :], step.sin[..., :1, :]
         old.copy_(step.ops.apply_rope(old, old, cos, sin)[1])
     return attention_module(x, weights, step)
+
+
+def own_keys_unrotated(x: Tensor, weights: Weights, step: Step) -> Tensor:
+    """The keys at hand go rotated into the cache, and unrotated into the scores of their own call."""
+
+    def wrong(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, ops: Ops) -> Tensor:
+        past = k.shape[2] - q.shape[2]
+        mixed = torch.cat([k[:, :, :past], rotate(k[:, :, past:], step.cos, -step.sin)], dim=2)
+        return step.ops.attention(q, mixed, v, mask, scale, ops)
+
+    if step.cache is None:
+        return attention_module(x, weights, step)
+    return attention_module(x, weights, replace(step, ops=replace(step.ops, attention=wrong)))
+
+
+def unwritten_seen(x: Tensor, weights: Weights, step: Step) -> Tensor:
+    """Single tokens see the whole of a static cache, slots that nothing was written into as well."""
+    cache = step.cache
+    if cache is None or x.shape[1] > 1:
+        return attention_module(x, weights, step)
+
+    def wrong(q: Tensor, k: Tensor, v: Tensor, _mask: Tensor | None, scale: float, ops: Ops) -> Tensor:
+        k, v = (functional.pad(t, (0, 0, 0, cache.capacity - t.shape[2])) for t in (k, v))
+        return step.ops.attention(q, k, v, None, scale, ops)
+
+    return attention_module(x, weights, replace(step, ops=replace(step.ops, attention=wrong)))
 
 
 def first_layer(x: Tensor, weights: Weights, step: Step) -> Tensor:
@@ -94,6 +107,13 @@ class LongCache(KVCache):
         super().__init__(config, batch, max(capacity, config.max_position_embeddings), dtype)
 
 
+class StaticCache(KVCache):
+    """Room for 4096 tokens, as a static cache has it."""
+
+    def __init__(self, config: LlamaConfig, batch: int, capacity: int, dtype: torch.dtype) -> None:
+        super().__init__(config, batch, max(capacity, 4096), dtype)
+
+
 class Float32Cache(KVCache):
     """Float32, whatever the dtype of the model."""
 
@@ -128,10 +148,29 @@ class LongCached(Cached):
     cache = LongCache
 
 
+class StaticCached(Cached):
+    """See StaticCache."""
+
+    cache = StaticCache
+
+
 class Float32Cached(Cached):
     """See Float32Cache."""
 
     cache = Float32Cache
+
+
+class LeftOver(ReferenceModel):
+    """A model that keeps a cache of its own from one full pass to the next."""
+
+    kept: KVCache | None = None
+
+    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
+        """See Model.logits."""
+        batch, tokens = tokens_BT.shape
+        if self.kept is None or self.kept.length != tokens or self.kept.k.shape[1] != batch:
+            self.kept = self.new_cache(batch, 2 * tokens)
+        return self.llama(tokens_BT, positions=positions, cache=self.kept)
 
 
 def _with_mask(step: Step, mask: Tensor) -> Step:
@@ -143,10 +182,18 @@ def _with_layer(step: Step, layer: int) -> Step:
 
 
 FAULTS: list[Fault] = [
-    ops_fault("cache.restarted", "CACHE-3", "keras-team/keras-hub#1544", positions=restarted),
-    ops_fault("cache.off-by-one", "CACHE-3", "waybarrios/vllm-mlx#311", positions=off_by_one),
-    ops_fault("cache.one-ahead", "CACHE-3", positions=one_ahead),
-    ops_fault("cache.own-key-missing", "CACHE-1", "kvcache-ai/sglang#66", attention_module=stale),
+    ops_fault("cache.own-key-missing", "CACHE-1", attention_module=stale),
+    ops_fault(
+        "cache.own-keys-unrotated", "CACHE-1", "kvcache-ai/sglang#66", attention_module=own_keys_unrotated
+    ),
+    model_fault(
+        "cache.unwritten-seen",
+        "CACHE-1",
+        "huggingface/transformers#30437",
+        StaticCached,
+        attention_module=unwritten_seen,
+    ),
+    model_fault("cache.left-over", "ATTN-11", "classical", LeftOver),
     ops_fault("cache.prefill-alone", "CACHE-2", "huggingface/candle#3743", attention_module=prefill_alone),
     ops_fault("cache.rotated-again", "CACHE-1", "NeuraLegion/shainet#110", attention_module=rotated_again),
     ops_fault("cache.one-layer", "CACHE-1", attention_module=first_layer),

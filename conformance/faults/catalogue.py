@@ -6,13 +6,13 @@ import functools
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
 from conformance.implementations.base import Implementation, Model
 from conformance.implementations.reference import Reference, ReferenceModel
-from reference_impl import LlamaConfig, Ops
+from reference_impl import Llama, LlamaConfig, Ops
 
 Weights = dict[str, Tensor]
 Loader = Callable[[LlamaConfig, Weights], tuple[LlamaConfig, Weights]]
@@ -23,12 +23,16 @@ HOMES = (
     "rope_model",
     "scaling",
     "attention",
+    "mask",
     "cache",
+    "offsets",
     "block",
     "logits",
     "weights",
+    "tying",
     "memory",
     "formats",
+    "equivalent",
 )
 
 
@@ -41,12 +45,16 @@ class Fault:
         requirement: the id that must fall.
         make: gives the implementation that has it.
         source: the public report, or "classical".
+        equivalent: why nothing can show it: its answers are the right ones to the bit; "" where it shows.
+        equivalent_on: "cpu" where that is so on a CPU alone; "" everywhere.
     """
 
     name: str
     requirement: str
     make: Callable[[], Implementation]
     source: str
+    equivalent: str = ""
+    equivalent_on: Literal["", "cpu"] = ""
 
     @property
     def component(self) -> str:
@@ -64,6 +72,16 @@ def model_fault(name: str, requirement: str, source: str, model: type[ReferenceM
     """A fault in what a built model does with what it is made of."""
     make = functools.partial(Reference, replace(Ops(), **wrong), f"fault:{name}", model)
     return Fault(name=name, requirement=requirement, make=make, source=source)
+
+
+def llama_fault(name: str, requirement: str, source: str, llama: type[Llama]) -> Fault:
+    """A fault in how the model goes through its layers."""
+
+    class Wrong(ReferenceModel):
+        def __init__(self, right: Llama) -> None:
+            super().__init__(llama(right.config, right.weights, ops=right.ops, dtype=right.dtype))
+
+    return model_fault(name, requirement, source, Wrong)
 
 
 def fresh_fault(name: str, requirement: str, source: str, wrong: Callable[[], dict[str, Any]]) -> Fault:
@@ -128,8 +146,8 @@ def catalogue() -> dict[str, Fault]:
     return found
 
 
-def implementation(name: str) -> Implementation:
-    """The reference with a fault.
+def named(name: str) -> Fault:
+    """The fault of a name.
 
     Raises:
         ValueError: unknown fault; lists those that exist.
@@ -137,4 +155,13 @@ def implementation(name: str) -> Implementation:
     faults = catalogue()
     if name not in faults:
         raise ValueError(f"unknown fault {name!r}; there are {', '.join(faults)}")
-    return faults[name].make()
+    return faults[name]
+
+
+def implementation(name: str) -> Implementation:
+    """The reference with a fault.
+
+    Raises:
+        ValueError: unknown fault; lists those that exist.
+    """
+    return named(name).make()

@@ -122,6 +122,23 @@ def kept_by_groups(config: LlamaConfig, weights: Weights) -> Weights:
     return in_parts(config, weights, split)
 
 
+def q_by_heads_of_a_shard(config: LlamaConfig, weights: Weights) -> Weights:
+    """q put together from two shards, then brought back by the heads of one of them."""
+    heads = config.num_attention_heads
+    return weights | {
+        name: to_half_split(to_adjacent(weight, heads), heads // 2)
+        for name, weight in weights.items()
+        if ".q_proj." in name
+    }
+
+
+def kept_behind_the_hidden_size(config: LlamaConfig, weights: Weights) -> Weights:
+    """The fused tensor with k and v looked for behind as many rows as the model is wide."""
+    q, kv = (heads * config.head_dim for heads in (config.num_attention_heads, config.num_key_value_heads))
+    k = min(config.hidden_size, q)
+    return in_parts(config, weights, lambda fused: (fused[:q], fused[k : k + kv], fused[k + kv : k + 2 * kv]))
+
+
 def o_columns_by_rank(config: LlamaConfig, weights: Weights) -> Weights:
     """Columns of o ordered by the rank of a head in its group first: g·G + h for h·(H/G) + g."""
     sizes = (config.num_key_value_heads, config.group_size, config.head_dim)
@@ -156,6 +173,10 @@ FAULTS: list[Fault] = [
     import_fault("formats.biases-left", "classical", biases_left),
     import_fault("formats.qvk", "classical", kept_as_qvk, FUSED),
     import_fault("formats.qkv-by-groups", "Lightning-AI/litgpt#891", kept_by_groups, FUSED),
+    import_fault(
+        "formats.qkv-behind-the-hidden-size", "Lightning-AI/litgpt#2201", kept_behind_the_hidden_size, FUSED
+    ),
+    import_fault("formats.q-by-heads-of-a-shard", "huggingface/transformers#21955", q_by_heads_of_a_shard),
     import_fault("formats.o-columns-by-rank", "nntile/nntile#347", o_columns_by_rank),
     import_fault("formats.through-float16", "TransformerLensOrg/TransformerLens#615", through_float16),
     export_fault("formats.export-permuted", "AI-Hypercomputer/maxtext#1774", adjacent_rows),

@@ -21,13 +21,16 @@ def times(factor: float, wrong_at: Callable[[Tensor, Tensor], bool]) -> object:
     return lambda x, w, b: functional.linear(x, w, b) * (factor if wrong_at(x, w) else 1.0)
 
 
-def ending(logits_of: Callable[[Llama, Tensor], Tensor]) -> type[ReferenceModel]:
+def ending(logits_of: Callable[[Llama, Tensor, Tap], Tensor]) -> type[ReferenceModel]:
     """A model whose logits follow from the residual stream in another way."""
 
     class WrongEnd(Llama):
         def unembed(self, x_BTD: Tensor, tap: Tap = no_tap) -> Tensor:
-            del tap
-            return logits_of(self, x_BTD)
+            seen: dict[str, Tensor] = {}
+            logits = logits_of(self, x_BTD, seen.__setitem__)
+            for name, value in {**seen, "logits": logits}.items():
+                tap(name, value)
+            return logits
 
     class Wrong(ReferenceModel):
         def __init__(self, llama: Llama) -> None:
@@ -38,7 +41,7 @@ def ending(logits_of: Callable[[Llama, Tensor], Tensor]) -> type[ReferenceModel]
 
 def shown(change: Callable[[Tensor], Tensor]) -> type[ReferenceModel]:
     """A model whose logits are changed at the very end."""
-    return ending(lambda llama, x: change(Llama.unembed(llama, x)))
+    return ending(lambda llama, x, tap: change(Llama.unembed(llama, x, tap)))
 
 
 def losing(loss: Loss) -> type[ReferenceModel]:
@@ -66,13 +69,13 @@ def soft_capped(logits: Tensor) -> Tensor:
     return 30 * torch.tanh(logits / 30)
 
 
-def head(llama: Llama, x: Tensor) -> Tensor:
+def head(llama: Llama, x: Tensor, _tap: Tap = no_tap) -> Tensor:
     """The unembedding alone."""
     tied = llama.config.tie_word_embeddings
     return functional.linear(x, llama.weights["model.embed_tokens.weight" if tied else "lm_head.weight"])
 
 
-def norm_after_head(llama: Llama, x: Tensor) -> Tensor:
+def norm_after_head(llama: Llama, x: Tensor, _tap: Tap) -> Tensor:
     """The rows of the vocabulary normed in place of the stream."""
     logits = head(llama, x)
     return llama.ops.rms_norm(logits, torch.ones_like(logits[0, 0]), llama.config.rms_norm_eps)

@@ -69,7 +69,7 @@ def width_by_the_rule(
 
 FAULTS: list[Fault] = [
     ops_fault("mlp.gate-up-swapped", "MLP-2", "NVIDIA/TensorRT-LLM#1842", gated=swapped),
-    ops_fault("mlp.silu-of-product", "MLP-2", "ml-explore/mlx-lm#767", gated=silu_of_product),
+    ops_fault("mlp.silu-of-product", "MLP-2", gated=silu_of_product),
     ops_fault("mlp.silu-of-both", "MLP-2", gated=both),
     ops_fault("mlp.added", "MLP-2", gated=added),
     ops_fault("mlp.no-activation", "MLP-1", act=lambda z, _kind: z),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from conformance.faults.catalogue import Fault, model_fault, ops_fault
+from conformance.faults.catalogue import Fault, fresh_fault, model_fault, ops_fault
 from conformance.implementations.reference import ReferenceModel
 from reference_impl import Llama
 from reference_impl.block import Step, Tap, Weights, block, no_tap
@@ -115,6 +116,24 @@ def over_batch(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return weight * (y * torch.rsqrt(y.pow(2).mean(axes, keepdim=True) + eps)).to(x.dtype)
 
 
+def twice(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Normed, and normed again: where rows are large enough for eps not to matter, nothing shows."""
+    return rms_norm(rms_norm(x, torch.ones_like(weight), eps), weight, eps)
+
+
+def stale_buffer() -> dict[str, Any]:
+    """What is handed out is the buffer of the call before, where that had the same shape."""
+    written: dict[tuple[object, ...], Tensor] = {}
+
+    def wrong(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        y = rms_norm(x, weight, eps)
+        before = written.get((x.shape, x.dtype), y)
+        written[x.shape, x.dtype] = y
+        return before
+
+    return {"rms_norm": wrong}
+
+
 FAULTS: list[Fault] = [
     ops_fault("norm.eps-outside", "NORM-3", rms_norm=eps_outside),
     ops_fault("norm.eps-1e-6", "NORM-3", "NVIDIA/cutlass#1112", rms_norm=fixed_eps(1e-6)),
@@ -137,7 +156,7 @@ FAULTS: list[Fault] = [
     ops_fault(
         "norm.one-plus-weight",
         "NORM-1",
-        "linkedin/Liger-Kernel#74",
+        "vllm-project/vllm#31464",
         rms_norm=lambda x, w, eps: rms_norm(x, 1 + w, eps),
     ),
     ops_fault("norm.widened", "NORM-5", rms_norm=widened),
@@ -145,4 +164,6 @@ FAULTS: list[Fault] = [
     ops_fault("norm.eps-not-in-the-layers", "NORM-9", "meta-pytorch/torchtune#152", block=eps_of_a_default),
     model_fault("norm.eps-not-at-the-end", "NORM-9", "meta-pytorch/torchtune#152", DefaultEpsAtTheEnd),
     ops_fault("norm.over-batch", "LOGITS-3", rms_norm=over_batch),
+    ops_fault("norm.twice", "NORM-3", "ggml-org/llama.cpp#1925", rms_norm=twice),
+    fresh_fault("norm.stale-buffer", "NORM-1", "classical", stale_buffer),
 ]

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from conformance.faults.catalogue import Fault, ops_fault
-from reference_impl import Rope
+from reference_impl import Ops, Rope
+from reference_impl.block import Step, Weights, attention_module
 from reference_impl.ops import apply_rope, apply_rope_adjacent
 from reference_impl.rope import inv_freq, rotate, tables
 
@@ -122,12 +123,15 @@ def lone_k_head(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Pair:
     return rotate(q, cos, sin), k if k.shape[1] == 1 else rotate(k, cos, sin)
 
 
+def since_first(cos: Tensor, sin: Tensor) -> Pair:
+    """The angles since the first row: positions restarted at zero."""
+    first_cos, first_sin = cos[..., :1, :], sin[..., :1, :]
+    return cos * first_cos + sin * first_sin, sin * first_cos - cos * first_sin
+
+
 def restarted_k(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Pair:
-    """The positions of k restarted at zero: its angles are those since the first row."""
-    first = (cos[..., :1, :], -sin[..., :1, :])
-    k_cos = cos * first[0] - sin * first[1]
-    k_sin = sin * first[0] + cos * first[1]
-    return rotate(q, cos, sin), rotate(k, k_cos, k_sin)
+    """The positions of k restarted at zero."""
+    return rotate(q, cos, sin), rotate(k, *since_first(cos, sin))
 
 
 def late_k(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Pair:
@@ -142,6 +146,31 @@ def late_k(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Pair:
 def stretched(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Pair:
     """Rotation that also lengthens, as a table multiplied by a factor does."""
     return apply_rope(q, k, cos * 1.02, sin * 1.02)
+
+
+def first_row_of_a_step(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Pair:
+    """Single tokens read without the stride of the batch: every row of it is the first."""
+    if q.shape[-2] == 1:
+        q, k = q[:1].expand_as(q), k[:1].expand_as(k)
+    return apply_rope(q, k, cos, sin)
+
+
+def halves_mixed(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Pair:
+    """The second half of k read from q."""
+    half = k.shape[-1] // 2
+    mixed = torch.cat([k[..., :half], q[:, : k.shape[1], :, half:]], dim=-1)
+    return rotate(q, cos, sin), rotate(mixed, cos, sin)
+
+
+def v_turned(x: Tensor, weights: Weights, step: Step) -> Tensor:
+    """The v of the tokens at hand rotated like their k."""
+
+    def wrong(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, ops: Ops) -> Tensor:
+        past = v.shape[2] - q.shape[2]
+        turned = torch.cat([v[:, :, :past], rotate(v[:, :, past:], step.cos, step.sin)], dim=2)
+        return step.ops.attention(q, k, turned, mask, scale, ops)
+
+    return attention_module(x, weights, replace(step, ops=replace(step.ops, attention=wrong)))
 
 
 def minus_lost(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Pair:
@@ -163,6 +192,9 @@ FAULTS: list[Fault] = [
     ops_fault("rope.q-unrotated", "ROPE-8", apply_rope=q_unrotated),
     ops_fault("rope.first-k-head", "ROPE-8", apply_rope=first_k_head),
     ops_fault("rope.lone-k-head", "ROPE-8", "linkedin/Liger-Kernel#342", apply_rope=lone_k_head),
+    ops_fault("rope.halves-mixed", "ROPE-8", "hpcaitech/ColossalAI#6428", apply_rope=halves_mixed),
+    ops_fault("rope.v-turned", "ROPE-8", attention_module=v_turned),
+    ops_fault("rope.first-row-of-a-step", "ROPE-3", "ml-explore/mlx#3494", apply_rope=first_row_of_a_step),
     ops_fault("rope.k-restarted", "ROPE-6", apply_rope=restarted_k),
     ops_fault("rope.k-off-by-one", "ROPE-6", apply_rope=late_k),
     ops_fault(
@@ -182,12 +214,13 @@ FAULTS: list[Fault] = [
     ops_fault(
         "scale.linear-dropped",
         "SCALE-1",
+        "Blaizzy/mlx-vlm#1710",
         inv_freq=of_rope(lambda r: plain(r) if r.rope_type == "linear" else r),
     ),
     ops_fault("scale.hard-switch", "SCALE-3", "ml-explore/mlx-examples#945", inv_freq=hard_switch),
     ops_fault("scale.all-divided", "SCALE-3", inv_freq=all_divided),
     ops_fault("scale.band-reversed", "SCALE-3", inv_freq=band_reversed),
-    ops_fault("scale.twice", "SCALE-1", "huggingface/text-generation-inference#816", inv_freq=scaled_twice),
+    ops_fault("scale.twice", "SCALE-1", inv_freq=scaled_twice),
     ops_fault(
         "scale.factor-8",
         "SCALE-4",

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.faults.catalogue import Fault, fresh_fault, model_fault, op_fault, ops_fault
+from conformance.faults.catalogue import Fault, fresh_fault, llama_fault, model_fault, op_fault, ops_fault
 from conformance.implementations.base import Model
 from conformance.implementations.reference import Reference, ReferenceModel
-from reference_impl import LlamaConfig, Ops, Rope
+from reference_impl import KVCache, Llama, LlamaConfig, Ops, Rope
+from reference_impl.attention import causal_mask
+from reference_impl.block import Step, Tap, no_tap
 from reference_impl.ops import apply_rope, apply_rope_adjacent
 from reference_impl.rope import inv_freq, rotate, tables, to_adjacent, to_half_split
 
@@ -61,6 +63,36 @@ def in_order(frequencies: Tensor, positions: Tensor, dtype: torch.dtype) -> Pair
 def of_row_0(frequencies: Tensor, positions: Tensor, dtype: torch.dtype) -> Pair:
     """The position ids of the first row for all."""
     return tables(frequencies, positions[:1] if positions.ndim == 2 else positions, dtype)
+
+
+class IdsAsDocuments(ReferenceModel):
+    """Where position ids do not go on by one, a document is taken to begin that sees none before it."""
+
+    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
+        """See Model.logits."""
+        if positions is None:
+            return super().logits(tokens_BT)
+        begins = positions.diff(dim=-1, prepend=positions[..., :1]) != 1
+        document = begins.cumsum(dim=-1)
+        same = document[..., :, None] == document[..., None, :]
+        mask = causal_mask(*same.shape[-2:]) & (same[:, None] if same.ndim == 3 else same)
+        return self.llama(tokens_BT, positions=positions, mask=mask)
+
+
+class TableOfC0(Llama):
+    """A table as long as the original context, its last row used beyond."""
+
+    def step(
+        self,
+        layer: int,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: KVCache | None = None,
+        tap: Tap = no_tap,
+    ) -> Step:
+        """See Llama.step."""
+        rows = self.config.rope.original_max_position_embeddings
+        return super().step(layer, positions.clamp(max=rows - 1) if rows else positions, mask, cache, tap)
 
 
 def rounded(frequencies: Tensor, positions: Tensor, dtype: torch.dtype) -> Pair:
@@ -131,14 +163,16 @@ def layout(name: str, source: str, change: Callable[[LlamaConfig, str, Tensor], 
 
 FAULTS: list[Fault] = [
     layout("rope.k-by-query-heads", "huggingface/transformers#31788", k_by_query_heads),
-    layout("rope.permuted-twice", "AI-Hypercomputer/maxtext#1774", half_split_rows),
+    layout("rope.permuted-twice", "OpenNMT/CTranslate2#1127", half_split_rows),
     layout("rope.v-permuted", "classical", v_too),
     op_fault(
         "rope.layout-ignored", "ROPE-4", "rasbt/LLMs-from-scratch#747", build_adjacent=Reference().build
     ),
-    op_fault("rope.adjacent-in-q-alone", "ROPE-4", "OpenNMT/CTranslate2#1127", apply_rope_adjacent=q_alone),
+    op_fault("rope.adjacent-in-q-alone", "ROPE-4", "classical", apply_rope_adjacent=q_alone),
     ops_fault("rope.ids-ignored", "ROPE-9", "NVIDIA-NeMo/Automodel#2377", tables=in_order),
     ops_fault("rope.ids-of-row-0", "ROPE-9", "microsoft/onnxruntime#29618", tables=of_row_0),
+    model_fault("rope.ids-as-documents", "ROPE-9", "huggingface/transformers#39814", IdsAsDocuments),
+    llama_fault("rope.table-ends-at-c0", "LOGITS-1", "gty111/gLLM#269", TableOfC0),
     ops_fault("rope.frequencies-rounded", "ROPE-10", "InternLM/InternLM#237", tables=rounded),
     ops_fault("rope.angles-rounded", "ROPE-10", "huggingface/transformers#29285", tables=angles_rounded),
     model_fault("rope.rounded-by-a-cast", "ROPE-10", "huggingface/transformers#25681", RoundedByACast),

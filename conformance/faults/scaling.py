@@ -79,9 +79,7 @@ FAULTS: list[Fault] = [
         "TransformerLensOrg/TransformerLens#910",
         inv_freq=published("llama3", rope_theta=5e5),
     ),
-    ops_fault(
-        "scale.linear-factor-4", "SCALE-8", "Blaizzy/mlx-vlm#1710", inv_freq=published("linear", factor=4.0)
-    ),
+    ops_fault("scale.linear-factor-4", "SCALE-8", inv_freq=published("linear", factor=4.0)),
     model_fault("scale.plain-prefill", "SCALE-9", "Xilinx/mlir-air#1948", PlainPrefill),
     model_fault("scale.plain-decode", "SCALE-9", "Xilinx/mlir-air#1948", PlainDecode),
     op_fault("scale.type-unknown", "SCALE-10", "ggml-org/llama.cpp#13349", json_rope_tables=type_unknown),

@@ -70,23 +70,19 @@ def first_layer_everywhere(config: LlamaConfig, weights: Weights) -> Loaded:
     return config, {n: weights[layers.get(n, n)] for n in weights}
 
 
-def tied(config: LlamaConfig, weights: Weights) -> Loaded:
-    """The embedding as unembedding although the config unties them."""
+def shards_stacked(config: LlamaConfig, weights: Weights) -> Loaded:
+    """The embedding from two shards of half its width, joined along the vocabulary instead."""
     return config, {
-        n: weights["model.embed_tokens.weight"] if n == "lm_head.weight" else w for n, w in weights.items()
+        n: torch.cat(w.chunk(2, dim=1)).reshape(w.shape) if n == EMBEDDING else w for n, w in weights.items()
     }
 
 
-def tied_in_one(config: LlamaConfig, weights: Weights) -> Loaded:
-    """One parameter for embedding and unembedding although the config unties them."""
-    return replace(config, tie_word_embeddings=True), {n: w for n, w in weights.items() if n != HEAD}
-
-
-def tied_by_copy(config: LlamaConfig, weights: Weights) -> Loaded:
-    """A copy of the embedding where the config ties: right until it is trained."""
-    if not config.tie_word_embeddings or not weights:
-        return config, weights
-    return replace(config, tie_word_embeddings=False), {**weights, HEAD: weights[EMBEDDING].clone()}
+def k_from_q(config: LlamaConfig, weights: Weights) -> Loaded:
+    """k projected by the first rows of q."""
+    return config, {
+        n: weights[n.replace("k_proj", "q_proj")][: len(w)] if "k_proj" in n else w
+        for n, w in weights.items()
+    }
 
 
 def layers_exchanged(config: LlamaConfig, weights: Weights) -> Loaded:
@@ -210,7 +206,10 @@ FAULTS: list[Fault] = [
     ),
     load_fault("weights.v-permuted", "LOGITS-1", "classical", lambda c, w: permuted(c, w, None, v=True)),
     load_fault("weights.layer-0-everywhere", "LOGITS-1", "classical", first_layer_everywhere),
-    load_fault("weights.tied-although-untied", "LOGITS-1", "deepspeedai/DeepSpeed#4088", tied),
+    load_fault(
+        "weights.shards-stacked", "LOGITS-1", "AI-Hypercomputer/jetstream-pytorch#101", shards_stacked
+    ),
+    load_fault("weights.k-from-q", "LOGITS-1", "classical", k_from_q),
     ops_fault("weights.norm-idle", "WEIGHT-3", block=norm_without_weight),
     ops_fault(
         "weights.bias-idle",
@@ -225,8 +224,6 @@ FAULTS: list[Fault] = [
         lambda c, w: renamed(c, w, v_proj="k_proj"),
     ),
     load_fault("weights.layers-exchanged", "WEIGHT-4", "classical", layers_exchanged),
-    load_fault("weights.tied-by-copy", "WEIGHT-5", "rasbt/LLMs-from-scratch#822", tied_by_copy),
-    load_fault("weights.tied-in-one", "WEIGHT-5", "deepspeedai/DeepSpeed#4088", tied_in_one),
     model_fault("weights.pooler", "WEIGHT-6", "classical", Pooler),
     model_fault("weights.plain-tensor", "WEIGHT-6", "classical", PlainTensor),
     model_fault("weights.vocabulary-padded", "WEIGHT-6", "classical", PaddedVocabulary),

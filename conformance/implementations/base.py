@@ -26,6 +26,7 @@ OP_CAPABILITIES = (
     "ffn_width",
 )
 
+Show = Callable[[str, Tensor], None]
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
 
 
@@ -97,14 +98,25 @@ class Model:
         """A whole layer on the residual stream; [B, T, D]."""
         raise not_offered("block")
 
-    def taps(self, tokens_BT: Tensor) -> dict[str, Tensor]:
-        """Named intermediates of a full forward pass, by the reference's names (reference_impl/block.py).
+    def watch(self, tokens_BT: Tensor, show: Show) -> None:
+        """Run a full forward pass and show its intermediates as they come, so that none need be kept.
 
         "embedding", "layers.{i}.{attn_norm, q, k, v, q_rot, k_rot, attention, attn_out, attn_residual,
-        mlp_norm, gate, up, gated, mlp_out, mlp_residual}", "final_norm", "logits"; q, k, v, q_rot and k_rot
-        are [B, heads, T, d], attention is [B, T, H·d]. What cannot be seen is left out.
+        mlp_norm, gate, up, gated, mlp_out, mlp_residual}", "final_norm", "logits" (reference_impl/block.py);
+        q, k, v, q_rot and k_rot are [B, heads, T, d], half-split; attention is [B, T, H·d]. What cannot be
+        seen is left out. Whoever looks does not write into what is shown, but a later step may.
+
+        Args:
+            tokens_BT: token ids.
+            show: is given name and tensor, in causal order.
         """
         raise not_offered("taps")
+
+    def taps(self, tokens_BT: Tensor) -> dict[str, Tensor]:
+        """All that watch shows, by name."""
+        seen: dict[str, Tensor] = {}
+        self.watch(tokens_BT, seen.__setitem__)
+        return seen
 
     def state_dict(self) -> dict[str, Tensor]:
         """The weights it computes with, mapped back to canonical (Hugging Face) names."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from conformance.implementations import modules
-from conformance.implementations.base import Held, Model
+from conformance.implementations.base import Held, Model, Show
 
 # Module path within a layer → tap.
 LAYER_INPUTS = {
@@ -158,13 +158,13 @@ class HuggingFaceModel(Model):
         model.config._attn_implementation = register_watched(self._implementation)  # noqa: SLF001 - as _from_config
         return model
 
-    def taps(self, tokens_BT: Tensor) -> dict[str, Tensor]:
+    def watch(self, tokens_BT: Tensor, show: Show) -> None:
         """By module hooks, and q_rot and k_rot where the attention function receives them."""
-        config, seen = self._model.config, dict[str, Tensor]()
+        config = self._model.config
 
-        def show(tap: str, value: Tensor) -> None:
+        def split(tap: str, value: Tensor) -> None:
             heads = tap.rpartition(".")[2] in {"q", "k", "v"}
-            seen[tap] = modules.split_heads(value, config.head_dim) if heads else value
+            show(tap, modules.split_heads(value, config.head_dim) if heads else value)
 
         layers = config.num_hidden_layers
         inputs = modules.per_layer(layers, LAYER_INPUTS, "model.layers")
@@ -174,9 +174,8 @@ class HuggingFaceModel(Model):
             "model.norm": "final_norm",
             "lm_head": "logits",
         }
-        with modules.watching(self._watched, show, inputs=inputs, outputs=outputs):
+        with modules.watching(self._watched, split, inputs=inputs, outputs=outputs):
             self._watched(tokens_BT, use_cache=False, conformance_show=show)
-        return seen
 
     def state_dict(self) -> dict[str, Tensor]:
         """Its own names are the canonical ones; a tied unembedding is no tensor of its own."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from conformance.implementations import modules
-from conformance.implementations.base import Held, Model, Unsupported
+from conformance.implementations.base import Held, Model, Show, Unsupported
 
 # Module path within a layer → tap.
 LAYER_INPUTS = {"attn.proj": "attention", "norm_2": "attn_residual", "mlp.proj": "gated"}
@@ -116,23 +116,23 @@ class LitGPTModel(Model):
         y_BTD: Tensor = self._gpt.transformer.h[layer](x_BTD, *self._tables(positions))
         return y_BTD
 
-    def taps(self, tokens_BT: Tensor) -> dict[str, Tensor]:
+    def watch(self, tokens_BT: Tensor, show: Show) -> None:
         """By module hooks; q_rot and k_rot where scaled_dot_product_attention receives them."""
         self._require_room(tokens_BT.shape[1])
-        gpt, config, seen = modules.share_weights(self._gpt), self._gpt.config, dict[str, Tensor]()
+        gpt, config = modules.share_weights(self._gpt), self._gpt.config
 
-        def show(tap: str, value: Tensor) -> None:
+        def split(tap: str, value: Tensor) -> None:
             layer, _, arrow = tap.rpartition(".")
             if arrow == "qkv":
                 heads, ends = (
                     modules.split_heads(value, config.head_size),
                     config.n_head + config.n_query_groups,
                 )
-                seen[f"{layer}.q"] = heads[:, : config.n_head]
-                seen[f"{layer}.k"] = heads[:, config.n_head : ends]
-                seen[f"{layer}.v"] = heads[:, ends:]
+                show(f"{layer}.q", heads[:, : config.n_head])
+                show(f"{layer}.k", heads[:, config.n_head : ends])
+                show(f"{layer}.v", heads[:, ends:])
             else:
-                seen[tap] = value
+                show(tap, value)
 
         inputs = modules.per_layer(config.n_layer, LAYER_INPUTS, "transformer.h")
         outputs = {
@@ -143,9 +143,8 @@ class LitGPTModel(Model):
         }
         for block in gpt.transformer.h:
             watch_attention(block.attn, show)
-        with modules.watching(gpt, show, inputs=inputs, outputs=outputs):
+        with modules.watching(gpt, split, inputs=inputs, outputs=outputs):
             gpt(tokens_BT)
-        return seen
 
     def state_dict(self) -> dict[str, Tensor]:
         """Its weights through copy_weights_llama."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from conformance.checkpoints.config_json import rope_from_hf
-from conformance.implementations.base import Attend, Held, Implementation, Model
+from conformance.implementations.base import Attend, Held, Implementation, Model, Show
 from conformance.weight_maps import FORMATS, from_format, renamed
 from conformance.weights import check_state_dict, half_split_rows
 from reference_impl import KVCache, Llama, LlamaConfig, Ops
@@ -58,11 +58,9 @@ class ReferenceModel(Model):
         mask = self.llama.ops.mask(tokens, tokens, x_BTD.device)
         return part(x_BTD, self.llama.layers[layer], self.llama.step(layer, positions, mask))
 
-    def taps(self, tokens_BT: Tensor) -> dict[str, Tensor]:
-        """See Model.taps."""
-        seen: dict[str, Tensor] = {}
-        self.llama(tokens_BT, tap=seen.__setitem__)
-        return seen
+    def watch(self, tokens_BT: Tensor, show: Show) -> None:
+        """See Model.watch."""
+        self.llama(tokens_BT, tap=show)
 
     def state_dict(self) -> dict[str, Tensor]:
         """See Model.state_dict."""

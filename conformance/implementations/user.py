@@ -70,7 +70,7 @@ class User(Implementation):
         """
         if self._build is None:
             raise Unsupported(f"does not offer logits: {self.name} has no build{BUILD}")
-        return self._made("build", self._build, weights, config)
+        return self._made("build", self._build, config, weights)
 
     def formats(self) -> tuple[str, ...]:
         """As the module or object says; see Implementation.formats.
@@ -97,15 +97,20 @@ class User(Implementation):
         if build is None:
             call = protocol(Implementation, "build_from")
             raise Unsupported(f"does not offer build_from: no build_from{call} in {self.name}")
-        return self._made("build_from", build, tensors, format_name, config)
+        return self._made("build_from", build, config, tensors, format_name)
 
     def _made(
-        self, title: str, build: Callable[..., Any], weights: Mapping[str, Tensor], *before: Any
+        self,
+        title: str,
+        build: Callable[..., Any],
+        config: LlamaConfig,
+        weights: Mapping[str, Tensor],
+        *before: Any,
     ) -> UserModel:
-        """Call a way to build with weights of its own, behind the other arguments."""
+        """Call a way to build with config and weights of its own, behind the other arguments."""
         like = next(iter(weights.values()), torch.empty(0))
         given = {name: weight.clone() for name, weight in weights.items()}
-        model = self._code.call(title, protocol(Implementation, title), build, *before, given)
+        model = self._code.call(title, protocol(Implementation, title), build, *before, config, given)
         if not callable(model):
             raise ValueError(  # noqa: TRY004 - as every wrong answer
                 f"{title} returned {type(model).__name__}, expected a callable tokens [B, T] → logits"
@@ -113,7 +118,8 @@ class User(Implementation):
         if isinstance(model, nn.Module):
             with self._code.contained():
                 model = moved(model, like).eval()
-        return UserModel(model, like.dtype, self._code)
+        table = getattr(self._hint or self._ops, "TAPS", None)
+        return UserModel(model, config, like.dtype, self._code, table)
 
     def build_adjacent(self, config: LlamaConfig, weights: Mapping[str, Tensor]) -> UserModel:
         """The user's build_adjacent beside build.
@@ -128,7 +134,7 @@ class User(Implementation):
 
     def own_name(self, canonical: str) -> str:
         """As the module or object says, if it has such a function."""
-        function = found(self._ops, "own_name")
+        function = found(self._ops, "own_name") or found(self._hint, "own_name")
         if function is None:
             return canonical
         return str(self._code.call("own_name", "(canonical)", function, canonical))
@@ -232,6 +238,8 @@ def load(spec: str) -> User:
         return User(spec, build, module, code=code)
     if not hasattr(module, attribute):
         raise ValueError(f"{place} has no {attribute!r}; it has {_public(module)}")
+    if attribute in OP_CAPABILITIES:
+        raise ValueError(f"{attribute} is an op, not a build{BUILD}: judge it by --impl {place}")
     named = getattr(module, attribute)
     is_model_class = isinstance(named, type) and issubclass(named, nn.Module)
     if not is_model_class and any(found(named, op) for op in OP_CAPABILITIES):

@@ -79,11 +79,12 @@ class UserCode:
 
     def __init__(self) -> None:
         self._theirs: dict[str, Any] = {}
+        self._ours: dict[str, Any] = {}
 
     @contextmanager
     def contained(self) -> Iterator[None]:
         """Inside it hold the settings that user code made before, outside it ours; not to be nested."""
-        ours = process_settings()
+        ours = self._ours = process_settings()
         entered = {**ours, **self._theirs}
         change_settings(ours, entered)
         try:
@@ -92,6 +93,16 @@ class UserCode:
             left = process_settings()
             self._theirs |= {name: left[name] for name in KEPT if not same(left[name], entered[name])}
             change_settings(left, ours)
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Our settings again, for what is called back from within contained()."""
+        theirs = process_settings()
+        change_settings(theirs, self._ours)
+        try:
+            yield
+        finally:
+            change_settings(process_settings(), theirs)
 
     def call(self, title: str, expected: str, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
         """Call user code.

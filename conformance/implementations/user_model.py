@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from conformance.implementations import modules
-from conformance.implementations.base import Held, Model, Unsupported
+from conformance.implementations import modules, user_taps
+from conformance.implementations.base import Held, Model, Show, Unsupported
 from conformance.implementations.user_code import UserCode, signature_of
+from reference_impl import LlamaConfig
 
 
 def protocol(owner: type, name: str) -> str:
@@ -61,14 +62,25 @@ class UserModel(Model):
 
     Args:
         model: what build() returned.
+        config: what it was built for.
         dtype: of the weights.
         code: the way into it.
+        table: tap → module path, where the user's file has one; see user_taps.
     """
 
-    def __init__(self, model: Any, dtype: torch.dtype, code: UserCode) -> None:
+    def __init__(
+        self,
+        model: Any,
+        config: LlamaConfig,
+        dtype: torch.dtype,
+        code: UserCode,
+        table: Mapping[str, str] | None = None,
+    ) -> None:
         self.model = model
+        self.config = config
         self.dtype = dtype
         self._code = code
+        self._table = getattr(model, "TAPS", None) or table
 
     def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
         """See Model.logits; positions are passed on by name, where the model takes them."""
@@ -123,9 +135,21 @@ class UserModel(Model):
         """See Model.block."""
         return tensor(self._ask("block", x_BTD, positions, layer), "block")
 
-    def taps(self, tokens_BT: Tensor) -> dict[str, Tensor]:
-        """See Model.taps."""
-        return {name: tensor(value, name) for name, value in self._ask("taps", tokens_BT).items()}
+    def watch(self, tokens_BT: Tensor, show: Show) -> None:
+        """What its taps gives, or what the modules of a torch.nn.Module with a table TAPS do."""
+        if found(self.model, "taps") is None and self._table:
+            self._watch(self._table, tokens_BT, show)
+            return
+        for name, value in self._ask("taps", tokens_BT).items():
+            show(name, tensor(value, name))
+
+    def _watch(self, table: Mapping[str, str], tokens_BT: Tensor, show: Show) -> None:
+        def outside(name: str, value: Tensor) -> None:
+            with self._code.outside():
+                show(name, value)
+
+        with self._code.contained():
+            user_taps.watch(self._module("taps"), table, self.config, tokens_BT, outside)
 
     def cache_tensors(self, cache: Any) -> list[Tensor]:
         """See Model.cache_tensors."""
@@ -156,7 +180,7 @@ class UserModel(Model):
         """module.to(dtype), of a copy."""
         module = self._module("cast")
         with self._code.contained():
-            return UserModel(modules.cast(module, dtype), dtype, self._code)
+            return UserModel(modules.cast(module, dtype), self.config, dtype, self._code, self._table)
 
     def gradients(self, tokens_BT: Tensor) -> list[Tensor]:
         """Of a torch.nn.Module that offers loss."""
@@ -165,7 +189,7 @@ class UserModel(Model):
             self._ask("loss", tokens_BT)  # says that it is not offered
 
         def loss(trained: nn.Module) -> Tensor:
-            return UserModel(trained, self.dtype, self._code).loss(tokens_BT)
+            return UserModel(trained, self.config, self.dtype, self._code).loss(tokens_BT)
 
         return modules.gradients(module, loss)
 

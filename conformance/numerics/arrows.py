@@ -17,6 +17,7 @@ from reference_impl import Llama, LlamaConfig
 from reference_impl.block import Weights
 
 TOKENS = "tokens"  # what the first arrow starts from
+STREAM = ".mlp_residual"  # where a layer ends: all that follows starts from there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +85,16 @@ class Arrow:
         cast = (t.to(model.dtype) if t.is_floating_point() else t for t in given)
         return self.step(Place(way=way, weights=weights), *cast)
 
-    def distinct(self, ways: Iterable[Way]) -> list[Way]:
-        """Those of the ways that differ on this arrow."""
-        found: dict[object, Way] = {}
-        for way in ways:
-            convention = tuple(getattr(way.model.ops, name) for name in self.varies)
-            found.setdefault((convention, way.order if self.sums else 0), way)
-        return list(found.values())
+
+def distinct(steps: Iterable[Arrow], ways: Iterable[Way]) -> list[Way]:
+    """Those of the ways that differ on one of these arrows."""
+    steps, found = list(steps), dict[object, Way]()
+    fields = sorted({name for step in steps for name in step.varies})
+    sums = any(step.sums for step in steps)
+    for way in ways:
+        convention = tuple(getattr(way.model.ops, name) for name in fields)
+        found.setdefault((convention, way.order if sums else 0), way)
+    return list(found.values())
 
 
 def embedding(at: Place, tokens_BT: Tensor) -> Tensor:

@@ -44,11 +44,15 @@ def judge_bytes(what: str, tensors: Iterable[Tensor], expected: int, *, at_most:
         expected: bytes, of conformance.memory_of.
         at_most: whether less is right too.
     """
+    tensors = list(tensors)
     got = storage_bytes(tensors)
+    views = sum(t.numel() * t.itemsize < t.untyped_storage().nbytes() for t in tensors)
     ratio = got / max(expected, 1)
     words = "at most " if at_most else ""
     passed = got <= expected if at_most else got == expected
     reason = f"{what} take {got:,} bytes, expected {words}{expected:,}: {ratio:.4g} times as many"
+    if views and not passed:
+        reason += f"; {views} of {len(tensors)} are views that keep a larger storage alive"
     return Verdict(
         passed=passed,
         measure="bytes",

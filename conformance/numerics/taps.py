@@ -8,8 +8,8 @@ budget is where an implementation goes wrong.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,10 +17,11 @@ from torch import Tensor
 from conformance.cases import ModelCase
 from conformance.implementations.base import Unsupported
 from conformance.numerics import answers
-from conformance.numerics.arrows import TOKENS, Arrow, Way, arrows
+from conformance.numerics.arrows import STREAM, TOKENS, Arrow, Way, arrows, distinct
 from conformance.numerics.measures import first_dishonest
 from conformance.numerics.settings import ORACLE, Setting, yardsticks
 from conformance.numerics.verdict import Verdict, budgets, compare, malformed
+from reference_impl import LlamaConfig
 
 Taps = Mapping[str, Tensor]
 Judged = list[tuple[str, Verdict]]
@@ -39,12 +40,120 @@ def way(case: ModelCase, setting: Setting) -> Way:
     return Way(model=answers.model_of(case, replace(setting, order=0)), order=setting.order)
 
 
-def judge_arrows(taps: Taps, case: ModelCase) -> Judged:
-    """Judge every arrow whose tap and inputs are shown.
+def ways(case: ModelCase) -> tuple[Way, list[Way]]:
+    """The oracle, and every accepted way to compute in the dtype of a case."""
+    return way(case, ORACLE), [way(case, setting) for setting in yardsticks(case.torch_dtype)]
 
-    A tap of another shape or dtype fails, whether its inputs are shown or not, and no arrow is judged that
-    starts from it. Nor is one that starts from a number that is not finite: what should follow is not
-    defined, and the arrow that led there has been judged.
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A tap that was judged.
+
+    Args:
+        arrow: that led to it.
+        verdict: on what this step added to the error.
+        want: the oracle's step on the implementation's own input; None where there was none to judge by.
+        through: taps on the way that were not shown, so that their steps were judged together with this one.
+    """
+
+    arrow: Arrow
+    verdict: Verdict
+    want: Tensor | None = None
+    through: tuple[str, ...] = ()
+
+
+class Follower:
+    """Judges taps as they are shown, and forgets a layer when it is over: memory holds a few layers.
+
+    A tap of another shape or dtype fails, and no arrow is judged that starts from it. Nor is one that starts
+    from a number that is not finite: what should follow is not defined, and the arrow that led there has been
+    judged. What starts from a tap that is not shown is judged from the last ones that were, in one step.
+
+    Args:
+        config: whose arrows.
+        tokens_BT: of the pass.
+        dtype: of the implementation.
+        right: tap → its shape.
+        oracle, accepted: the ways to compute an arrow; the right one, and those that set the budget.
+    """
+
+    def __init__(
+        self,
+        config: LlamaConfig,
+        tokens_BT: Tensor,
+        dtype: torch.dtype,
+        right: Callable[[str], Tensor],
+        oracle: Way,
+        accepted: list[Way],
+    ) -> None:
+        self._arrows = {arrow.tap: arrow for arrow in arrows(config)}
+        self._own: dict[str, Tensor] = {TOKENS: tokens_BT}
+        self._broken: set[str] = set()
+        self._dtype, self._right = dtype, right
+        self._oracle, self._accepted = oracle, accepted
+
+    def see(self, name: str, value: Tensor) -> Seen | None:
+        """Judge a tap; None where it has another name, or nothing that it follows from was shown."""
+        arrow = self._arrows.get(name)
+        if arrow is None:
+            return None
+        tap, want = value.detach().cpu(), self._right(name)
+        fits = tap.shape == want.shape and tap.dtype == self._dtype
+        seen: Seen | None = None
+        if not fits:
+            wrong = malformed(tap, want, self._dtype)
+            assert wrong is not None
+            seen = Seen(arrow=arrow, verdict=wrong)
+        elif (through := self._through(arrow)) is not None:
+            seen = self._judge(arrow, tap, through)
+        if fits and bool(tap.isfinite().all()):
+            self._own[name] = tap
+        else:
+            self._broken.add(name)
+        if name.endswith(STREAM):
+            self._forget(name)
+        return seen
+
+    def _through(self, arrow: Arrow) -> tuple[Arrow, ...] | None:
+        """The arrows before this one whose taps were not shown; None where they start from nothing shown."""
+        hidden: dict[str, Arrow] = {}
+        for name in arrow.inputs:
+            if name in self._own:
+                continue
+            before = self._arrows.get(name)
+            if before is None or name in self._broken:
+                return None
+            further = self._through(before)
+            if further is None:
+                return None
+            hidden |= {a.tap: a for a in (*further, before)}
+        return tuple(hidden.values())
+
+    def _judge(self, arrow: Arrow, tap: Tensor, through: tuple[Arrow, ...]) -> Seen:
+        def answer(way: Way) -> Tensor:
+            given = dict(self._own)
+            for hidden in through:
+                given[hidden.tap] = hidden.answer(given, way)
+            return arrow.answer(given, way)
+
+        want, dtype = answer(self._oracle), self._dtype
+        verdict = malformed(tap, want, dtype)
+        if verdict is None:
+            answered = [answer(way) for way in distinct((*through, arrow), self._accepted)]
+            together = torch.stack(answered)  # its worst row is the worst of all ways: one measurement does
+            overflows = first_dishonest(together, want, dtype) is not None
+            allowed = budgets(answered if overflows else [together], want, dtype)
+            verdict = compare(tap, want, dtype, allowed)
+        return Seen(arrow=arrow, verdict=verdict, want=want, through=tuple(a.tap for a in through))
+
+    def _forget(self, stream: str) -> None:
+        """Drop what came before a layer's end: what follows starts from there."""
+        self._own = {name: tap for name, tap in self._own.items() if name == stream}
+        self._broken &= {stream}
+
+
+def judge_arrows(taps: Taps, case: ModelCase) -> Judged:
+    """Judge every arrow whose tap is shown, each on the implementation's own input.
 
     Args:
         taps: as Model.taps returns them, for case.token_ids().
@@ -53,43 +162,10 @@ def judge_arrows(taps: Taps, case: ModelCase) -> Judged:
     Returns:
         (tap, verdict) in causal order.
     """
-    right, dtype = oracle_taps(case.twin), case.torch_dtype
-    oracle, accepted = way(case, ORACLE), [way(case, setting) for setting in yardsticks(dtype)]
-    usable = {TOKENS: case.token_ids()}
-    judged: Judged = []
-    for arrow in arrows(case.config):
-        if arrow.tap not in taps:
-            continue
-        tap, want = taps[arrow.tap].detach().cpu(), right[arrow.tap]
-        fits = tap.shape == want.shape and tap.dtype == dtype
-        if not fits:
-            wrong = malformed(tap, want, dtype)
-            assert wrong is not None
-            judged.append((arrow.tap, wrong))
-        elif all(name in usable for name in arrow.inputs):
-            judged.append((arrow.tap, judge_arrow(arrow, tap, usable, oracle, accepted)))
-        if fits and bool(tap.isfinite().all()):
-            usable[arrow.tap] = tap
-    return judged
-
-
-def judge_arrow(arrow: Arrow, tap: Tensor, inputs: Taps, oracle: Way, accepted: list[Way]) -> Verdict:
-    """Compare one tap with the oracle's step from the same inputs, against the budget of that step.
-
-    Args:
-        arrow: which step.
-        tap: what the implementation made of the inputs.
-        inputs: the implementation's own, by name.
-        oracle, accepted: the ways to compute it; the right one, and those that set the budget.
-    """
-    want, dtype = arrow.answer(inputs, oracle), tap.dtype
-    wrong = malformed(tap, want, dtype)
-    if wrong is not None:
-        return wrong
-    answered = [arrow.answer(inputs, way) for way in arrow.distinct(accepted)]
-    together = torch.stack(answered)  # its worst row is the worst of all ways: one measurement does
-    overflows = first_dishonest(together, want, dtype) is not None
-    return compare(tap, want, dtype, budgets(answered if overflows else [together], want, dtype))
+    right = oracle_taps(case.twin)
+    follower = Follower(case.config, case.token_ids(), case.torch_dtype, right.__getitem__, *ways(case))
+    found = (follower.see(a.tap, taps[a.tap]) for a in arrows(case.config) if a.tap in taps)
+    return [(seen.arrow.tap, seen.verdict) for seen in found if seen is not None]
 
 
 def first_over(judged: Judged) -> tuple[str, Verdict] | None:

@@ -12,6 +12,7 @@ SECTIONS = (
     "matrix",
     "headroom",
     "checkpoints",
+    "power",
     "facts",
     "records",
     "environment",

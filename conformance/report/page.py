@@ -32,6 +32,7 @@ def write_page(
     run: Mapping[str, Any],
     records: Sequence[Record],
     checkpoints: Sequence[Mapping[str, Any]],
+    power: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write index.html so that a reader sees the old page or the new one, never a half.
 
@@ -40,6 +41,7 @@ def write_page(
         run: facts about the run (reports/README.md has the schema).
         records: one per requirement x implementation x variant x dtype.
         checkpoints: one per checkpoint x implementation x dtype.
+        power: the kill matrix, where it was measured.
 
     Returns:
         The path of index.html.
@@ -48,7 +50,7 @@ def write_page(
         ValueError: even the shortest form of the page is over 1 MB.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    return write_atomically(folder / PAGE_NAME, render(run, records, checkpoints))
+    return write_atomically(folder / PAGE_NAME, render(run, records, checkpoints, power=power))
 
 
 def render(
@@ -56,6 +58,7 @@ def render(
     records: Sequence[Record],
     checkpoints: Sequence[Mapping[str, Any]],
     note: str = "",
+    power: Mapping[str, Any] | None = None,
 ) -> str:
     """The page as text, in the fullest form that stays under 1 MB; arguments as write_page takes them.
 
@@ -64,7 +67,7 @@ def render(
     """
     template = _environment().get_template("page.html")
     for detail in DETAILS:
-        text = template.render(view(run, records, checkpoints, detail, note))
+        text = template.render(view(run, records, checkpoints, detail, note, power))
         if len(text.encode()) < PAGE_BYTES:
             return text
     raise ValueError(

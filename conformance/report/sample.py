@@ -52,9 +52,59 @@ def results() -> tuple[dict[str, Any], list[Record], list[dict[str, Any]]]:
     return _run(), records, checkpoints
 
 
+def power() -> dict[str, Any]:
+    """An invented kill matrix of five faults."""
+    fates = {
+        "norm.halved": ("NORM-1", "killed", {"NORM-1": "killed", "LOGITS-1": "killed"}),
+        "norm.narrow": ("NORM-4", "killed", {"NORM-4": "killed", "LOGITS-1": "survived"}),
+        "rope.narrow": ("ROPE-10", "killed", {"ROPE-10": "killed", "LOGITS-1": "survived"}),
+        "mask.shy": ("MASK-1", "survived", {"MASK-1": "survived", "LOGITS-1": "survived"}),
+        "mask.bold": ("MASK-1", "error", {"MASK-1": "error", "LOGITS-1": "killed"}),
+    }
+    faults = [
+        {
+            "fault": name,
+            "component": name.partition(".")[0],
+            "requirement": requirement,
+            "source": "somebody/engine-x#12" if name == "mask.bold" else "classical",
+            "equivalent": "no case can show it" if name == "mask.shy" else "",
+            "equivalent_on": "cpu" if name == "mask.shy" else "",
+            "fate": fate,
+            "needs": {"killed": "standard" if name == "rope.narrow" else "quick"}.get(fate, ""),
+            "check": "test_it",
+            "measure": "rms",
+            "headroom": 40.0 * len(name) if fate == "killed" else None,
+            "case": "NormCase(dtype='float32', n=64)" if fate == "killed" else "",
+            "reason": "RuntimeError: too bold" if fate == "error" else "",
+            "sits_in": name.partition(".")[0].replace("mask", "attention"),
+            "located": {"tap": "layers.0.attn_norm", "component": "norm", "right": name == "norm.halved"}
+            if cells["LOGITS-1"] == "killed"
+            else None,
+            "cells": cells,
+        }
+        for name, (requirement, fate, cells) in fates.items()
+    ]
+    return {
+        "sentence": "5 faults: 3 killed on their declared requirement, 1 ends in an error, 1 equivalent; "
+        "4 of 5 requirements alive; a plain float32 comparison of logits sees 2 of 4",
+        "problems": ["mask.bold ends in an error on MASK-1, which is no kill: RuntimeError: too bold"],
+        "requirements": list(REQUIREMENTS),
+        "plain": "LOGITS-1",
+        "faults": faults,
+        "command": "python -m conformance power",
+        "started": "2026-05-02T14:04:02+00:00",
+        "seconds": 8.2,
+        "jobs": 2,
+        "profile": "standard",
+        "full": False,
+        "interrupted": False,
+        "git": "0000000",
+    }
+
+
 def sample() -> str:
     """The sample page as text."""
-    return render(*results(), note=NOTE)
+    return render(*results(), note=NOTE, power=power())
 
 
 def main(arguments: list[str]) -> int:

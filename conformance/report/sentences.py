@@ -6,11 +6,12 @@ What "holds" means is written in conformance/report/standing.py. Needs the stand
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from conformance.records import BAD, Record, Status
-from conformance.report.standing import Cell, Standing, Tally, tallies, worst_first
+from conformance.report.standing import Cell, Standing, Tally, most_telling, tallies, worst_first
 from conformance.report.words import (
     SYMBOLS,
     clipped,
@@ -25,6 +26,7 @@ from conformance.report.words import (
 )
 
 _FEW = 3
+STEP = "is the first step that is wrong"  # as conformance/suspects.py puts it
 _REASON = 1200
 
 
@@ -98,10 +100,11 @@ def verdict(tally: Tally) -> str:
     """One implementation's standing in a line, without its name."""
     if not tally.judged:
         return f"no requirement judged ({count(len(tally.cells), 'requirement')} unsupported or skipped)"
-    broken = [cell.requirement for cell in tally.standing(Standing.BROKEN)]
+    broken = [cell.requirement for cell in most_telling(tally.standing(Standing.BROKEN))]
     parts = [f"{tally.holding} of {count(tally.judged, 'requirement')} {_verb(tally.judged)}"]
     if broken:
         parts.append(f"{len(broken)} {'does' if len(broken) == 1 else 'do'} not: {listed(broken, 5)}")
+        parts.append(f"start with {start(tally)}")
     parts.append(tight(tally))
     explained = len(tally.standing(Standing.WITH_DEVIATIONS))
     stale = [cell.requirement for cell in tally.standing(Standing.STALE)]
@@ -118,10 +121,23 @@ def verdict(tally: Tally) -> str:
     return "; ".join(filter(None, parts))
 
 
+def start(tally: Tally) -> str:
+    """Where to look first: an op that fails alone, the step that most failures share, or a law."""
+    broken = most_telling(tally.standing(Standing.BROKEN))
+    if broken[0].alone or not broken[0].worst.case:
+        return broken[0].requirement
+    heads = [r.suspect.partition("; ")[0] for cell in broken for r in cell.records if r.trace]
+    steps = Counter(head for head in heads if STEP in head)
+    if not steps:
+        return broken[0].requirement
+    ((head, _),) = steps.most_common(1)
+    return head.replace(f" {STEP}", "")
+
+
 def failures(
     records: Sequence[Record], limit: int = 10, statements: Mapping[str, str] | None = None
 ) -> list[str]:
-    """A block of text per requirement and implementation that does not hold, worst first.
+    """A block of text per requirement and implementation that does not hold, the most telling first.
 
     Args:
         records: of a whole run.
@@ -132,7 +148,7 @@ def failures(
         Blocks that stand alone: each names requirement, implementation, variant, dtype, what was measured
         and allowed, the case, the reason and the command that shows it again.
     """
-    broken = worst_first(records, *BAD)
+    broken = most_telling(worst_first(records, *BAD))
     blocks = [_block(cell, (statements or {}).get(cell.requirement, "")) for cell in broken[:limit]]
     if len(broken) > limit:
         names = [f"{cell.requirement} · {cell.implementation}" for cell in broken[limit:]]
@@ -157,6 +173,7 @@ def _block(cell: Cell, statement: str) -> str:
         ("", one_line(statement)),
         ("measured", measured(worst)),
         ("reason", clipped(worst.reason.strip(), _REASON)),
+        ("suspect", one_line(worst.suspect)),
         ("case", one_line(worst.case)),
         ("again", one_line(worst.repro)),
         ("also", listed([_where(record) for record in cell.records[1:]], _FEW) if others else ""),

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from conformance.records import SEVERITY, Record, Status
+from conformance.spec import ASKS, requirements
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 _RANK = {status: rank for rank, status in enumerate(SEVERITY)}
@@ -50,6 +51,11 @@ class Cell:
     def worst(self) -> Record:
         """The record a reader should see first."""
         return self.records[0]
+
+    @property
+    def alone(self) -> bool:
+        """Whether its worst record is of an op that was asked alone, without a model around it."""
+        return self.worst.case != "" and not self.worst.case.startswith(("ModelCase", "checkpoint"))
 
     @property
     def standing(self) -> Standing:
@@ -157,6 +163,25 @@ def tallies(
         Tally(implementation=name, cells=tuple(table[row, name] for row in rows if (row, name) in table))
         for name in in_order((implementation for _, implementation in table), implementations)
     ]
+
+
+@cache
+def telling(requirement: str) -> tuple[int, int]:
+    """Sort key: what points at its cause before what fails with anything; then the order of the spec."""
+    known = requirements()
+    if requirement not in known:
+        return len(ASKS), len(known)
+    return ASKS.index(known[requirement].asks), list(known).index(requirement)
+
+
+def most_telling(cells: Iterable[Cell]) -> list[Cell]:
+    """Broken cells in the order in which to look at them; an op comes first where it was asked alone."""
+
+    def key(cell: Cell) -> tuple[int, int]:
+        asks, place = telling(cell.requirement)
+        return len(ASKS) if asks == 0 and not cell.alone else asks, place
+
+    return sorted(cells, key=key)
 
 
 def worst_first(records: Sequence[Record], *statuses: Status) -> list[Cell]:

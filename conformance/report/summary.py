@@ -12,7 +12,7 @@ from typing import Any
 
 from conformance.records import BAD, Record, Status
 from conformance.report.sentences import failures, heading, mark, sentence, verdicts
-from conformance.report.standing import Cell, Standing, tallies, worst_first
+from conformance.report.standing import Cell, Standing, most_telling, tallies, worst_first
 from conformance.report.words import (
     SYMBOLS,
     clipped,
@@ -47,7 +47,7 @@ def step_summary(run: Mapping[str, Any], records: Sequence[Record]) -> str:
     lines += _verdict_table(run, records)
     # What follows can be long; the part that matters less gives way first.
     deviating = [_cell_row(cell) for cell in worst_first(records, Status.DEVIATION)]
-    broken = [_cell_row(cell) for cell in worst_first(records, *BAD)]
+    broken = [_cell_row(cell) for cell in most_telling(worst_first(records, *BAD))]
     blocks = [
         f"<details><summary>{_md(block.splitlines()[0])}</summary>\n\n<pre>{html.escape(block)}</pre>\n\n</details>\n"
         for block in failures(records, _DETAILED, run["requirements"])[:_DETAILED]
@@ -64,7 +64,7 @@ def step_summary(run: Mapping[str, Any], records: Sequence[Record]) -> str:
 
 def annotations(records: Sequence[Record]) -> list[str]:
     """At most ten `::error` workflow commands, worst first; the tenth counts the rest if there are more."""
-    broken = worst_first(records, *BAD)
+    broken = most_telling(worst_first(records, *BAD))
     shown = broken if len(broken) <= ANNOTATIONS else broken[: ANNOTATIONS - 1]
     lines = [_annotation(cell) for cell in shown]
     if len(broken) > len(shown):

@@ -11,6 +11,7 @@ from conformance.records import BAD, Record, Status
 from conformance.report import svg
 from conformance.report.anchors import anchors
 from conformance.report.checkpoints import checkpoint_views
+from conformance.report.power import power_view
 from conformance.report.sentences import heading, mark
 from conformance.report.standing import (
     DTYPES,
@@ -20,6 +21,7 @@ from conformance.report.standing import (
     cells,
     finite,
     in_order,
+    most_telling,
     natural,
     tallies,
     worst_first,
@@ -64,11 +66,12 @@ def view(
     checkpoints: Sequence[Mapping[str, Any]],
     detail: Detail,
     note: str = "",
+    power: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Everything the templates need.
 
     Args:
-        run, records, checkpoints: as in results.json (reports/README.md).
+        run, records, checkpoints, power: as in results.json (reports/README.md).
         detail: how much is written out.
         note: shown under the sentence.
     """
@@ -80,12 +83,12 @@ def view(
     address = anchors(requirements)
     suffix = anchors(implementations)
     link = {(r, i): f"{address[r]}--{suffix[i]}" for r, i in table}
-    told = worst_first(records, Status.FAIL, Status.ERROR)
+    told = most_telling(worst_first(records, Status.FAIL, Status.ERROR))
     explained = worst_first(records, Status.UNEXPECTED_PASS, Status.DEVIATION)
     found = {
         "run": run,
         "note": note,
-        "heading": heading(run, records),
+        "heading": heading(run, records) if records or not power else f"{power['sentence']}.",
         "statements": statements,
         "link": link,
         "verdict": _verdict(tallies(records, implementations, requirements)),
@@ -106,6 +109,7 @@ def view(
         "strips": svg.strips(records, implementations, DTYPES, detail.marks),
         "facts": _facts(records, implementations, detail.text),
         "checkpoints": checkpoint_views(checkpoints, detail.text),
+        "power": power_view(power, detail.lines, detail.text) if power else None,
         "environment": _environment(run, detail),
         "detail": detail,
         "shortened": not detail.cases or any(len(cell.records) > detail.rows for cell in table.values()),
@@ -209,6 +213,7 @@ def _sections(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("matrix", "Requirements by implementation", found["groups"]),
         ("headroom", "Headroom by dtype", found["strips"]),
         ("checkpoints", "Trained checkpoints", found["checkpoints"]),
+        ("power", "Power: every seeded fault", found["power"]),
         ("facts", "Seen, not judged", found["facts"]),
         ("records", "Every record", found["groups"]),
         ("environment", "Environment", found["environment"]),

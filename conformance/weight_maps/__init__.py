@@ -108,6 +108,11 @@ def renamed(format_name: str, config: LlamaConfig, tensors: Mapping[str, Tensor]
 
 def _layout(format_name: str, config: LlamaConfig) -> dict[str, tuple[str, ...]]:
     """Own name → the canonical tensors in it; the embedding is in two, where a tied head is kept."""
+    if not isinstance(config, LlamaConfig):
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError throughout
+            f"the config is {type(config).__module__}.{type(config).__name__}, expected "
+            "reference_impl.LlamaConfig; conformance.config_from_hf(config.to_dict()) makes one of a transformers config"
+        )
     why = unheld(format_name, config)
     if why:
         raise ValueError(f"{why}; formats that hold such weights are {', '.join(formats_of(config))}")

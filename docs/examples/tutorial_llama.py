@@ -203,6 +203,25 @@ class Llama(nn.Module):
         return self.model.layers[layer](x, *self.model.tables(positions))
 
 
+# Where the suites may look: a failure is then placed at the first step that is wrong.
+TAPS = {
+    "embedding": "model.embed_tokens",
+    "layers.{i}.attn_norm": "model.layers.{i}.input_layernorm",
+    "layers.{i}.q": "model.layers.{i}.self_attn.q_proj",
+    "layers.{i}.k": "model.layers.{i}.self_attn.k_proj",
+    "layers.{i}.v": "model.layers.{i}.self_attn.v_proj",
+    "layers.{i}.attention": "model.layers.{i}.self_attn.o_proj:input",
+    "layers.{i}.attn_out": "model.layers.{i}.self_attn.o_proj",
+    "layers.{i}.mlp_norm": "model.layers.{i}.post_attention_layernorm",
+    "layers.{i}.gate": "model.layers.{i}.mlp.gate_proj",
+    "layers.{i}.up": "model.layers.{i}.mlp.up_proj",
+    "layers.{i}.gated": "model.layers.{i}.mlp.down_proj:input",
+    "layers.{i}.mlp_out": "model.layers.{i}.mlp.down_proj",
+    "layers.{i}.mlp_residual": "model.layers.{i}",
+    "final_norm": "model.norm",
+}
+
+
 def build(config, weights):
     """A model of the config (reference_impl.LlamaConfig) with the weights."""
     model = Llama(config)

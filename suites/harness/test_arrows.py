@@ -9,7 +9,7 @@ from conformance import ModelCase, Subject, Unsupported
 from conformance.faults import implementation
 from conformance.implementations.reference import Reference
 from conformance.inputs import DTYPES
-from conformance.numerics.arrows import TOKENS, arrows
+from conformance.numerics.arrows import TOKENS, arrows, distinct
 from conformance.numerics.settings import CONVENTIONS, ORACLE, yardsticks
 from conformance.numerics.taps import first_over, judge_arrows, judge_taps, oracle_taps, way
 
@@ -58,7 +58,7 @@ def test_ways_that_are_left_out_differ_from_none_that_is_kept(dtype):
     taps = {TOKENS: case.token_ids(), **taps_of(case)}
     ways = [way(case, setting) for setting in yardsticks(case.torch_dtype)]
     for arrow in arrows(case.config):
-        kept = [arrow.answer(taps, one) for one in arrow.distinct(ways)]
+        kept = [arrow.answer(taps, one) for one in distinct([arrow], ways)]
         assert all(any(torch.equal(arrow.answer(taps, one), y) for y in kept) for one in ways), arrow.tap
 
 
@@ -126,23 +126,37 @@ def test_where_all_arrows_hold_the_one_with_the_least_room_is_named():
     assert verdict.facts == {"arrows judged": "33 of 33"}
 
 
-def test_what_is_not_shown_and_what_starts_from_it_is_said_and_not_judged():
+def test_what_is_not_shown_is_said_and_what_starts_from_it_is_judged_from_before():
     taps = taps_of(CASE)
     del taps["layers.1.q_rot"]
     taps["layers.1.rotated"] = taps["layers.1.k_rot"]
     verdict = judge_taps(taps, CASE)
     assert verdict.passed
     assert verdict.facts == {
-        "arrows judged": "31 of 33",
+        "arrows judged": "32 of 33",
         "taps not shown": "layers.1.q_rot",
-        "taps without their input": "layers.1.attention",
         "taps of unknown name": "layers.1.rotated",
     }
 
 
-def test_taps_of_which_none_can_be_judged_are_unsupported():
-    with pytest.raises(Unsupported, match="taps shows logits: no tap together with what it is computed from"):
-        judge_taps({"logits": oracle_taps(CASE)["logits"].float()}, CASE)
+@pytest.mark.parametrize("shown", [{"layers.1.mlp_residual", "logits"}, {"layers.0.v", "layers.1.attn_out"}])
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.spec)
+def test_a_few_taps_are_enough_to_judge_what_lies_between_them(case, shown):
+    taps = {name: tap for name, tap in taps_of(case).items() if name in shown}
+    assert [tap for tap, _ in judge_arrows(taps, case)] == [n for n in names(case) if n in shown]
+    assert judge_taps(taps, case).passed
+
+
+def test_between_two_taps_the_one_behind_the_fault_is_named():
+    case = replace(CASE, dtype="float32")
+    wrong = taps_of(case, Subject(implementation("block.v-1-percent")))
+    shown = {n: t for n, t in wrong.items() if n.endswith(("mlp_residual", "attn_out"))}
+    assert first_over(judge_arrows(shown, case))[0] == "layers.0.attn_out"
+
+
+def test_taps_of_unknown_names_alone_are_unsupported():
+    with pytest.raises(Unsupported, match="taps shows hidden: no tap together with what it is computed from"):
+        judge_taps({"hidden": oracle_taps(CASE)["logits"].float()}, CASE)
 
 
 @pytest.mark.parametrize(

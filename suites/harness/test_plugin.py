@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.cli import is_suite
 from conformance.options import writable
 from conformance.records import Record, Status, read_results
 from conformance.session import matmul_precision
@@ -186,7 +187,7 @@ def test_options_select_variants_dtypes_and_requirements(run):
 
 def test_a_selection_that_concerns_nothing_is_skipped_aloud(run):
     done = run("--impl", "reference", *FEW, "--requirement", "SCALE-1", "--variant", "llama-2-7b")
-    assert done.code == 0
+    assert done.code == pytest.ExitCode.NO_TESTS_COLLECTED
     assert {r.status for r in done.records.values()} == {Status.SKIPPED}
     assert "none of the selected variants" in done.text
 
@@ -327,8 +328,11 @@ def test_the_command_of_a_failure_fails_again_on_its_case_alone(run, fault, requ
     first = run("--impl", f"fault:{fault}", *FEW, *few)
     for record in first.records.values():
         assert record.status is Status.FAIL
-        program, *arguments = shlex.split(record.repro)
-        assert program == "pytest"
+        program, *module, suite = shlex.split(record.repro)[:4]
+        assert (CLONE / program).samefile(sys.executable)
+        assert module == ["-m", "pytest"]
+        arguments = shlex.split(record.repro)[3:]
+        assert suite.startswith("suites/test_")
         again = run(*arguments, suites=())
         assert again.code == 1
         (found,) = again.records.values()
@@ -638,3 +642,12 @@ def test_a_refusal_to_name_the_matmul_precision_costs_no_results(monkeypatch):
 
     monkeypatch.setattr(torch, "get_float32_matmul_precision", refuse)
     assert matmul_precision() == "unknown (mixed settings)"
+
+
+def test_a_folder_or_a_file_among_the_options_is_no_suite(tmp_path):
+    mine = tmp_path / "mine.py"
+    mine.write_text("", "utf-8")
+    assert not any(is_suite(str(place)) for place in (tmp_path, mine, CLONE / "reports", "no/such/place"))
+    assert all(
+        is_suite(str(place)) for place in (SUITES, SUITES / "test_norm.py", f"{SUITES}/test_norm.py::test_x")
+    )

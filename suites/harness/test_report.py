@@ -195,7 +195,7 @@ def test_a_verdict_line_gives_count_worst_place_and_what_was_not_judged():
     ]
     (line,) = verdicts(records)
     assert line == (
-        "✗ mine  1 of 3 requirements hold; 1 does not: ROPE-3; "
+        "✗ mine  1 of 3 requirements hold; 1 does not: ROPE-3; start with ROPE-3; "
         "worst headroom 812 (ROPE-3, llama-3-8b, float32); ROPE-9 deviates throughout; 1 not judged"
     )
 
@@ -210,9 +210,9 @@ def test_a_failure_block_stands_alone():
 
 
 def test_failures_beyond_the_limit_are_counted():
-    bad = [record(Status.FAIL, f"ROPE-{n}") for n in range(1, 8)]
+    bad = [record(Status.FAIL, f"NORM-{n}") for n in range(1, 8)]
     assert len(failures(bad, 7)) == 7
-    assert failures(bad, 5)[-1] == "… and 2 more that do not hold: ROPE-6 · mine and ROPE-7 · mine"
+    assert failures(bad, 5)[-1] == "… and 2 more that do not hold: NORM-6 · mine and NORM-7 · mine"
 
 
 def test_annotations_are_at_most_ten_and_the_last_counts_the_rest():
@@ -477,10 +477,40 @@ def test_the_sample_is_current_and_small():
     assert path.read_text(encoding="utf-8") == sample.sample(), (
         f"run: python -m conformance.report.sample {sample.SAMPLE}"
     )
-    assert path.stat().st_size < 60_000
+    assert path.stat().st_size < 80_000
 
 
 def test_the_sample_goes_only_where_there_is_a_folder(tmp_path, capsys):
     assert sample.main([str(tmp_path / "sample.html")]) == 0
     assert sample.main([str(tmp_path / "absent" / "sample.html")]) == 2
     assert "an existing folder" in capsys.readouterr().err
+
+
+def failing(requirement, suspect="", **fields):
+    trace = [{"tap": "t", "over": True}] if "first step" in suspect else []
+    case = fields.pop("case", "ModelCase(dtype='float32')")
+    return record(Status.FAIL, requirement, case=case, suspect=suspect, trace=trace, **fields)
+
+
+WRONG = "attention: layers.0.attention is the first step that is wrong; adds 1"
+
+
+@pytest.mark.parametrize(
+    ("records", "start"),
+    [
+        ([failing("LOGITS-1", WRONG), failing("MASK-1", WRONG)], "attention: layers.0.attention"),
+        ([failing("LOGITS-1", WRONG), failing("ROPE-3", case="RotateCase(dtype='float32')")], "ROPE-3"),
+        ([failing("LOGITS-1"), failing("ROPE-1"), failing("MASK-1"), failing("ATTN-2")], "MASK-1"),
+        ([failing("LOGITS-1"), failing("ROPE-1"), failing("ATTN-2")], "ATTN-2"),
+    ],
+)
+def test_the_verdict_says_where_to_start(records, start):
+    (line,) = verdicts(records)
+    assert f"; start with {start}; " in line
+
+
+def test_what_points_at_its_cause_is_told_before_what_fails_with_anything():
+    asked = ["LOGITS-1", "SCALE-3", "ATTN-2", "MASK-1"]
+    records = [*map(failing, asked), failing("NORM-7", case="NormCase(dtype='float32')")]
+    told = [block.split()[2] for block in failures(records)]
+    assert told == ["NORM-7", "MASK-1", "ATTN-2", "LOGITS-1", "SCALE-3"]

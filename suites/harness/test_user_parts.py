@@ -169,8 +169,8 @@ def test_whoever_refuses_what_every_llama_has_is_in_error():
 
 @pytest.mark.parametrize(("case", "said"), [(BIASED, True), (ModelCase(tokens=5), False)])
 def test_a_failure_on_an_option_says_how_to_decline_it(case, said):
-    def wrong(_subject, _case):
-        return exact(False, "law", "on purpose")
+    def wrong(_subject, asked):
+        return exact(bool(case.but) and not asked.but, "law", "on purpose")
 
     asked = check("MLP-5", cases=lambda _selection: [case])(wrong).check
     (record,) = asked.run(Subject(User("mine", refusing)), Selection(profile="quick"))
