@@ -149,8 +149,38 @@ def _record(draw: random.Random, requirement: str, implementation: str, variant:
         reason=reason,
         repro=f"pytest suites/ --impl {implementation} --requirement {requirement} --dtype {dtype}",
         facts=_facts(requirement, implementation),
+        suspect=SUSPECT if status is Status.FAIL else "",
+        trace=_trace() if status is Status.FAIL else [],
         **known,
     )
+
+
+SUSPECT = "rope: layers.0.k_rot is the first step that is wrong; adds 0.11 (row gain), allowed 2.7e-7"
+
+
+def _trace() -> list[dict[str, Any]]:
+    steps = (
+        ("k", 1.3e-7, 1.8e-7),
+        ("q_rot", 2.3e-7, 6.1e-8),
+        ("k_rot", 1.9e-7, 0.11),
+        ("attention", 0.4, 2e-7),
+    )
+    return [
+        {
+            "tap": f"layers.0.{tap}",
+            "component": "rope" if "rot" in tap else "attention",
+            "inherited": inherited,
+            "added": added,
+            "allowed": 2.7e-7,
+            "headroom": added / 2.7e-7,
+            "measure": "row gain",
+            "coordinate": [0, 1, 50],
+            "over": added > 1e-6,
+            "reason": "",
+            "through": [],
+        }
+        for tap, inherited, added in steps
+    ]
 
 
 def _facts(requirement: str, implementation: str) -> dict[str, str]:

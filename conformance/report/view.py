@@ -12,7 +12,7 @@ from conformance.report import svg
 from conformance.report.anchors import anchors
 from conformance.report.checkpoints import checkpoint_views
 from conformance.report.power import power_view
-from conformance.report.sentences import heading, mark
+from conformance.report.sentences import heading, mark, start
 from conformance.report.standing import (
     DTYPES,
     Cell,
@@ -156,7 +156,12 @@ def _verdict(every: Sequence[Tally]) -> dict[str, Any]:
     counts = {tally.implementation: Counter(cell.standing for cell in tally.cells) for tally in every}
     shown = [s for s in COLUMNS if s is Standing.BROKEN or any(count_of[s] for count_of in counts.values())]
     rows = [
-        {"tally": tally, "mark": mark(tally), "counts": [counts[tally.implementation][s] for s in shown]}
+        {
+            "tally": tally,
+            "mark": mark(tally),
+            "counts": [counts[tally.implementation][s] for s in shown],
+            "start": start(tally) if tally.standing(Standing.BROKEN) else "",
+        }
         for tally in every
     ]
     return {"columns": [COLUMNS[standing] for standing in shown], "rows": rows}

@@ -111,7 +111,8 @@ def _layout(format_name: str, config: LlamaConfig) -> dict[str, tuple[str, ...]]
     if not isinstance(config, LlamaConfig):
         raise ValueError(  # noqa: TRY004 - bad input is a ValueError throughout
             f"the config is {type(config).__module__}.{type(config).__name__}, expected "
-            "reference_impl.LlamaConfig; conformance.config_from_hf(config.to_dict()) makes one of a transformers config"
+            "reference_impl.LlamaConfig; conformance.config_from_hf(config.to_dict()) makes one of a "
+            "transformers config"
         )
     why = unheld(format_name, config)
     if why:
