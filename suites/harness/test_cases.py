@@ -446,7 +446,7 @@ def test_full_logits_are_judged_in_every_regime_and_shape(lists):
 def test_lists_of_caches_have_single_tokens_and_chunks_behind_what_is_cached(lists):
     for (id_, title), cases in lists.items():
         if id_ in {"CACHE-1", "CACHE-2", "CACHE-3"}:
-            assert all(c.chunks and c.batch >= 2 for c in cases), title
+            assert all(c.chunks and (c.batch >= 2 or c.tokens > 256) for c in cases), title
             assert any(1 in c.chunks[1:] for c in cases), title
     partitions = [c.chunks for (id_, _), cases in lists.items() if id_ == "CACHE-2" for c in cases]
     assert any(max(chunks[1:]) > 1 for chunks in partitions)

@@ -12,7 +12,7 @@ from conformance.requirements_page import NO_CHECK, NO_FAULT, PARTS, linked, pag
 from conformance.spec import Requirement, requirements
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-NEW = Requirement(id="NORM-999", statement="It holds.", source="somewhere")
+NEW = Requirement(id="NORM-999", statement="It holds.", source="somewhere", asks="law")
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,6 @@ OPS = {
     "MLP-2",
     "ROPE-2",
     "SCALE-4",
-    "ATTN-1",
     "ATTN-3",
 }
 SLIPS = {
