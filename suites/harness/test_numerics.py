@@ -15,7 +15,16 @@ from conformance.inputs import DTYPES, PATTERNS
 from conformance.numerics import answers
 from conformance.numerics.measures import MEASURES, first_dishonest, measure
 from conformance.numerics.power import require_power
-from conformance.numerics.settings import CONVENTIONS, EXACT_ORACLE, ORACLE, Setting, yardsticks
+from conformance.numerics.settings import (
+    CAST_THEN_WEIGHT,
+    CONVENTIONS,
+    EXACT_ORACLE,
+    ORACLE,
+    SCALE_BOTH,
+    SCALE_FIRST,
+    Setting,
+    yardsticks,
+)
 from conformance.numerics.tables import (
     INV_FREQ_ULP,
     frequencies_at_one,
@@ -250,11 +259,23 @@ def test_floors_are_two_ulp_and_shrink_with_the_width_for_the_gain_alone():
 @each_dtype
 def test_yardsticks_are_every_convention_in_several_orders(dtype):
     found = yardsticks(DTYPES[dtype])
-    conventions = CONVENTIONS[:1] if dtype == "float32" else CONVENTIONS
+    in_float32 = (CAST_THEN_WEIGHT, SCALE_FIRST, SCALE_BOTH)
+    conventions = in_float32 if dtype == "float32" else CONVENTIONS
     assert {s.ops for s in found} == set(conventions)
-    assert min(sum(s.ops == ops for s in found) for ops in conventions) >= 2
+    assert sum(s.ops == conventions[0] for s in found) >= 2
     assert {s.dtype for s in found} == {DTYPES[dtype]}
     assert {s.angles for s in found} == {"contract"}
+
+
+@pytest.mark.parametrize("seed", [300, 7])
+@pytest.mark.parametrize("where", [SCALE_FIRST, SCALE_BOTH])
+def test_whoever_scales_queries_before_the_product_is_within_the_budget(where, seed):
+    """Found by the soak: scores in the hundreds at a head width whose root is no power of two."""
+    case = AttentionCase(
+        seed=seed, batch=1, kv_heads=6, head_dim=32, tokens=38, past=7, pattern="outlier", gain=10.0
+    )
+    y = answers.attention_core(case, Setting(dtype=torch.float32, ops=where))
+    assert judge(y, answers.attention_core, case).headroom < 0.6
 
 
 @pytest.mark.parametrize("name", ["llama-2-7b", "llama-3.1-8b", "llama-3.2-1b"])
