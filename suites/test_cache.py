@@ -21,12 +21,11 @@ def chunked(*ways):
     """What is compared with one pass of the same model is the cache, whatever else is right or wrong."""
 
     def cases(selection):
-        for dtype in selection.dtypes:
-            for variant, shape in selection.smalls():
-                for chunks in ways:
-                    yield ModelCase(
-                        dtype=dtype, variant=variant, shape=shape, tokens=sum(chunks), chunks=chunks, batch=2
-                    )
+        for dtype, variant, shape in selection.models():
+            for chunks in ways:
+                yield ModelCase(
+                    dtype=dtype, variant=variant, shape=shape, tokens=sum(chunks), chunks=chunks, batch=2
+                )
 
     return cases
 

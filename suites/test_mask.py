@@ -6,9 +6,8 @@ from conformance import AttentionCase, ModelCase, agree, answers, asks, check, j
 
 
 def causal_cases(selection):
-    for dtype in selection.dtypes:
-        for variant, shape in selection.smalls():
-            yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=35, batch=2)
+    for dtype, variant, shape in selection.models():
+        yield ModelCase(dtype=dtype, variant=variant, shape=shape, tokens=35, batch=2)
 
 
 def with_the_last_changed(case, tokens, at):
