@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import cpu_count, environ
@@ -27,14 +27,12 @@ from conformance.checkpoints.compare import (
 from conformance.implementations.base import Model, Unsupported, not_offered
 from conformance.implementations.reference import ReferenceModel
 from conformance.inputs import DTYPES
-from conformance.numerics.arrows import Way
 from conformance.numerics.greedy import judge_chosen
-from conformance.numerics.settings import CAST_THEN_WEIGHT, WEIGHT_THEN_CAST_FUSED, yardsticks
+from conformance.numerics.settings import CAST_THEN_WEIGHT, WEIGHT_THEN_CAST_FUSED
 from conformance.numerics.verdict import Verdict, budgets, compare, exact, malformed, worst_of
 from conformance.records import Record, Status
 from conformance.subject import Subject
 from conformance.tally import describe_exception, pytest
-from conformance.tracing import Trace, follow
 from conformance.weights import hidden_order, permute_jointly
 from reference_impl import Llama, LlamaConfig
 
@@ -179,62 +177,6 @@ def judge_checkpoint(subject: Subject, name: str, dtype: str) -> tuple[Record, d
         record.repro = ""
     named = {"checkpoint": record.variant, "implementation": record.implementation, "dtype": dtype}
     return record, {**named, **seen}
-
-
-class CastLayers(Sequence[dict[str, Tensor]]):
-    """Layers of a checkpoint, each cast when it is asked for; one is kept.
-
-    Args:
-        layers: in their own dtype.
-        dtype: to cast to.
-    """
-
-    def __init__(self, layers: Sequence[dict[str, Tensor]], dtype: torch.dtype) -> None:
-        self._layers, self._dtype = layers, dtype
-        self._last: tuple[int, dict[str, Tensor]] = (-1, {})
-
-    def __len__(self) -> int:
-        return len(self._layers)
-
-    def __getitem__(self, index: Any) -> Any:
-        if self._last[0] != index:
-            self._last = (index, cast(self._layers[index], self._dtype))
-        return self._last[1]
-
-
-def trace_checkpoint(subject: Subject, name: str, dtype: str, tokens: int = 64) -> Trace:
-    """Trace a checkpoint on the first tokens of the text, with no more than a few layers in memory.
-
-    Args:
-        subject: who.
-        name: built-in name, folder or GGUF file.
-        dtype: name.
-        tokens: of the text.
-
-    Raises:
-        Unsupported: the implementation shows no taps.
-    """
-    checkpoint, wide = checkpoint_of(name), torch.float64
-    config, weights = checkpoint.config, cast(checkpoint.weights, DTYPES[dtype])
-    plain = Llama(config, weights, dtype=DTYPES[dtype])
-    outer = {n: w for n, w in weights.items() if not n.startswith("model.layers.")}
-    oracle = Llama(config, outer, dtype=wide)
-    oracle.layers = CastLayers(plain.layers, wide)  # type: ignore[assignment]
-    accepted = [
-        Way(model=Llama(config, weights, ops=setting.ops, dtype=setting.dtype), order=setting.order)
-        for setting in yardsticks(DTYPES[dtype])
-    ]
-    ids = token_ids(checkpoint, tokens)
-    with all_cores(), torch.no_grad():
-        model = subject.implementation.build(config, {n: subject.on_device(w) for n, w in weights.items()})
-        return follow(
-            lambda given, show: model.watch(subject.on_device(given), show),
-            config,
-            ids,
-            DTYPES[dtype],
-            Way(model=oracle),
-            accepted,
-        )
 
 
 def _judge(subject: Subject, name: str, dtype: torch.dtype) -> tuple[Verdict, dict[str, Any]]:

@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 def _traced(subject: Any, options: argparse.Namespace) -> tuple[str, Any]:
     from conformance.case_spec import parse_case  # noqa: PLC0415
     from conformance.cases import ModelCase  # noqa: PLC0415
-    from conformance.real import trace_checkpoint  # noqa: PLC0415
+    from conformance.checkpoint_trace import trace_checkpoint  # noqa: PLC0415
     from conformance.tracing import trace  # noqa: PLC0415
 
     if options.checkpoint:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conformance import ModelCase, NormCase, Subject, Unsupported, real
+from conformance import ModelCase, NormCase, Subject, Unsupported, checkpoint_trace
 from conformance import builtin_variants as _builtin_variants  # noqa: F401 - registers them
 from conformance.checkpoints import Checkpoint
 from conformance.cli import main
@@ -307,11 +307,11 @@ def test_a_wrong_name_is_a_usage_error_that_says_what_there_is(capsys, arguments
 def test_a_checkpoint_is_traced_like_a_small_model(monkeypatch, name, suspect):
     weights = CASE.weights()
     monkeypatch.setattr(
-        real,
+        checkpoint_trace,
         "checkpoint_of",
         lambda _: Checkpoint(name="x", config=CASE.config, weights=weights, tokenizer=None, source=Path("x")),
     )
     who = Reference() if name == "reference" else implementation(name)
-    found = real.trace_checkpoint(Subject(who), "x", "float32", tokens=17)
+    found = checkpoint_trace.trace_checkpoint(Subject(who), "x", "float32", tokens=17)
     assert found.suspect == suspect
     assert len(found.rows) == 33
