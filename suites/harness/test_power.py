@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from conformance import cases
+from conformance.case_spec import parse_case
 from conformance.checks import Selection
 from conformance.faults import catalogue, implementation, named
 from conformance.implementations.base import Model
@@ -16,6 +17,7 @@ from conformance.numerics import answers
 from conformance.numerics.settings import EXACT_ORACLE, ORACLE, yardsticks
 from conformance.power.judge import Fate, checks_of, judged
 from conformance.records import Status
+from conformance.report.sentences import failures
 from conformance.requirements_page import NEEDS_A_CHECKPOINT
 from conformance.spec import requirements
 from conformance.subject import Subject
@@ -42,6 +44,31 @@ def test_every_fault_falls_on_its_requirement(name):
         f"{name} stands at {cell.headroom:.3g} budgets"
     )
     assert cell.headroom is not None or cell.reason
+
+
+# The answer of the call before: a case alone is a first call, and that is right.
+NEEDS_A_HISTORY = {"norm.stale-buffer"}
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, f in catalogue().items() if not f.equivalent and n not in NEEDS_A_HISTORY]
+)
+def test_the_text_of_every_failure_stands_alone_and_its_case_fails_again_the_same_way(checks, name):
+    """What is printed of a killed fault: all that is needed to look at it, and to see it once more."""
+    fault = named(name)
+    cell = judged(fault, fault.requirement)
+    (check,) = [c for c in proving(checks, fault.requirement) if c.title == cell.check]
+    case = parse_case(cell.case)
+    alone = Selection(profile="quick", dtypes=(case.dtype,), case=case)
+    records = [r for r in check.run(Subject(fault.make()), alone) if r.status is Status.FAIL]
+    assert [(r.case, r.measure, r.headroom) for r in records] == [(cell.case, cell.measure, cell.headroom)]
+    (record,) = records
+    assert record.suspect
+    (text,) = failures(records, statements={fault.requirement: requirements()[fault.requirement].statement})
+    wanted = [fault.requirement, f"fault:{name}", record.dtype, cell.case, check.title, record.suspect]
+    wanted += [requirements()[fault.requirement].statement, f"--impl fault:{name} --case"]
+    assert all(part in text for part in wanted)
+    assert "measured" in text or "reason" in text
 
 
 class Heard:
