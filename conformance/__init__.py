@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         TableCase,
         WidthCase,
     )
+    from conformance.checkpoint_trace import explain_checkpoint
     from conformance.checkpoints.config_json import config_from_hf, config_spellings
     from conformance.checks import Check, Selection, check, proves
     from conformance.implementations.base import Implementation, Model, Unsupported
@@ -55,6 +56,7 @@ _HOMES = {
         "TableCase",
         "WidthCase",
     ),
+    "conformance.checkpoint_trace": ("explain_checkpoint",),
     "conformance.checkpoints.config_json": ("config_from_hf", "config_spellings"),
     "conformance.checks": ("Check", "Selection", "check", "proves"),
     "conformance.implementations.base": ("Implementation", "Model", "Unsupported"),
@@ -107,6 +109,7 @@ __all__ = [
     "config_from_hf",
     "config_spellings",
     "exact",
+    "explain_checkpoint",
     "format_shapes",
     "formats_of",
     "from_format",

@@ -13,7 +13,9 @@ from conformance.inputs import DTYPES
 from conformance.numerics.arrows import Way
 from conformance.numerics.settings import yardsticks
 from conformance.real import all_cores, checkpoint_of
+from conformance.records import Record, Status
 from conformance.subject import Subject
+from conformance.suspects import explained
 from conformance.tracing import Trace, follow
 from reference_impl import Llama
 
@@ -72,3 +74,16 @@ def trace_checkpoint(subject: Subject, name: str, dtype: str, tokens: int = 64) 
             Way(model=oracle),
             accepted,
         )
+
+
+def explain_checkpoint(record: Record, subject: Subject, name: str) -> Record:
+    """The record of a checkpoint; of a failure with its suspect, and the steps around it.
+
+    Args:
+        record: of conformance.judge_checkpoint.
+        subject: who.
+        name: of the checkpoint.
+    """
+    if record.status is not Status.FAIL:
+        return record
+    return explained(record, lambda: trace_checkpoint(subject, name, record.dtype))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -49,14 +50,20 @@ def blamed(record: Record, subject: Subject) -> Record:
     case, part = parse_case(record.case), record.requirement.partition("-")[0]
     if not isinstance(case, ModelCase):
         return replace(record, suspect=f"{OPS.get(part, part.lower())}: the op itself, asked alone")
+    return explained(record, lambda: trace(subject, case))
+
+
+def explained(record: Record, look: Callable[[], Trace]) -> Record:
+    """The record of a failure with what a trace says; whatever goes wrong in looking is said instead."""
     try:
-        found = trace(subject, case)
+        found = look()
     except Unsupported as unsupported:
         return replace(
             record, suspect=f"not located: {unsupported}; a table TAPS would do (docs/your-own.md)"
         )
     except Exception as error:  # noqa: BLE001 - whatever a subject raises
         return replace(record, suspect=f"not located: looking at the taps raised {describe_exception(error)}")
+    part = record.requirement.partition("-")[0]
     return replace(record, suspect=sentence(found, part), trace=[as_json(r) for r in shortened(found.rows)])
 
 

@@ -1,6 +1,6 @@
 """REAL: a trained checkpoint on real text."""
 
-from conformance import CHECKPOINT_DTYPES, judge_checkpoint, proves, skipped
+from conformance import CHECKPOINT_DTYPES, explain_checkpoint, judge_checkpoint, proves, skipped
 
 ABSENT = "no checkpoint asked for: add --checkpoint smollm2, a Hugging Face folder, or a GGUF file"
 
@@ -13,7 +13,7 @@ def test_logits_and_greedy_tokens_on_real_text(subject, selection, checkpoint, k
         d for d in CHECKPOINT_DTYPES if checkpoint and d in selection.dtypes and not selection.case
     ]:
         record, seen = judge_checkpoint(subject, checkpoint, dtype)
-        records.append(record)
+        records.append(explain_checkpoint(record, subject, checkpoint))
         if seen is not None:
             keep_checkpoint(seen)
     keep_records(records or [skipped("REAL-1", subject, ABSENT)])

@@ -315,3 +315,13 @@ def test_a_checkpoint_is_traced_like_a_small_model(monkeypatch, name, suspect):
     found = checkpoint_trace.trace_checkpoint(Subject(who), "x", "float32", tokens=17)
     assert found.suspect == suspect
     assert len(found.rows) == 33
+
+
+def test_a_checkpoint_that_fails_has_its_suspect_too(monkeypatch):
+    found = Trace(rows=trace(Subject(implementation("mlp.gelu")), CASE).rows)
+    monkeypatch.setattr(checkpoint_trace, "trace_checkpoint", lambda *_: found)
+    record = failed("REAL-1", CASE)
+    explained = checkpoint_trace.explain_checkpoint(record, Subject(Reference()), "x")
+    assert explained.suspect.startswith("mlp: layers.0.gated is the first step that is wrong")
+    passed = replace(record, status=Status.PASS)
+    assert checkpoint_trace.explain_checkpoint(passed, Subject(Reference()), "x") == passed
