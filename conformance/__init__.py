@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from conformance.numerics.holding import judge_bytes
     from conformance.numerics.power import require_power
     from conformance.numerics.settings import EXACT_ORACLE
-    from conformance.numerics.tables import judge_inv_freq, judge_tables
+    from conformance.numerics.tables import READ_AT, judge_inv_freq, judge_tables
     from conformance.numerics.taps import judge_taps
     from conformance.numerics.verdict import Verdict, agree, exact, judge, unchanged, worst_of
     from conformance.real import CHECKPOINT_DTYPES, judge_checkpoint
@@ -69,7 +69,7 @@ _HOMES = {
     "conformance.numerics.holding": ("judge_bytes",),
     "conformance.numerics.power": ("require_power",),
     "conformance.numerics.settings": ("EXACT_ORACLE",),
-    "conformance.numerics.tables": ("judge_inv_freq", "judge_tables"),
+    "conformance.numerics.tables": ("READ_AT", "judge_inv_freq", "judge_tables"),
     "conformance.numerics.taps": ("judge_taps",),
     "conformance.numerics.verdict": ("Verdict", "agree", "exact", "judge", "unchanged", "worst_of"),
     "conformance.real": ("CHECKPOINT_DTYPES", "judge_checkpoint"),
@@ -83,6 +83,7 @@ __all__ = [
     "CHECKPOINT_DTYPES",
     "EXACT_ORACLE",
     "FORMATS",
+    "READ_AT",
     "AttentionCase",
     "Case",
     "Check",

@@ -36,9 +36,22 @@ def tables(subject: Subject, case: RotateCase, shift: int = 0) -> list[Tensor]:
 
 
 def apply_rope(subject: Subject, case: RotateCase, shift: int = 0) -> tuple[Tensor, Tensor]:
-    """Rotated q and k."""
+    """Rotated q and k, by tables as tables() gives them: for laws, which hold for any right ones."""
     q, k = (subject.on_device(t) for t in case.inputs())
     cos, sin = tables(subject, case, shift)
+    return subject.implementation.apply_rope(q, k, cos, sin)
+
+
+def contract_tables(subject: Subject, case: RotateCase) -> list[Tensor]:
+    """cos and sin [T, d] of the contract: where the rotation is compared, and not the frequencies."""
+    halves = (subject.on_device(t).to(case.torch_dtype) for t in answers.contract_tables(case))
+    return [torch.cat([t, t], dim=-1) for t in halves]
+
+
+def rotation(subject: Subject, case: RotateCase) -> tuple[Tensor, Tensor]:
+    """q and k rotated by the contract's tables, whatever the implementation's own are."""
+    q, k = (subject.on_device(t) for t in case.inputs())
+    cos, sin = contract_tables(subject, case)
     return subject.implementation.apply_rope(q, k, cos, sin)
 
 

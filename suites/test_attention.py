@@ -29,6 +29,8 @@ def group_cases(selection):
         yield AttentionCase(dtype=dtype, past=64, tokens=1)
         yield AttentionCase(dtype=dtype, tokens=65, gain=8.0)
         yield AttentionCase(dtype=dtype, head_dim=96, tokens=3, past=4)
+        yield from (AttentionCase(dtype=dtype, head_dim=d, batch=1) for d in (64, 128))  # released widths
+        yield AttentionCase(dtype=dtype, gain=60.0, batch=1)  # scores whose powers overflow float32
 
 
 @check("ATTN-1", cases=group_cases, draws=strategies.attentions)

@@ -25,7 +25,7 @@ def pair_cases(selection):
 def test_scores_of_adjacent_pairs_are_those_of_half_split_pairs(subject, case):
     """In whatever order q and k come back: their products are what attention sees."""
     q, k = (subject.on_device(interleave(t)) for t in case.inputs())
-    cos, sin = (t[:, : case.head_dim // 2] for t in asks.tables(subject, case))
+    cos, sin = (t[:, : case.head_dim // 2] for t in asks.contract_tables(subject, case))
     rotated = subject.implementation.apply_rope_adjacent(q, k, cos, sin)
     return judge(answers.scores(*rotated), answers.rotated_scores, case)
 

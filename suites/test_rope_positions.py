@@ -66,7 +66,7 @@ def test_angles_are_float32_at_far_positions(subject, case):
     return judge(asks.attention_module(subject, case), answers.attention_module, case)
 
 
-@check("ROPE-10", cases=fast_cases(tokens=257, batch=1))
+@check("ROPE-10", cases=fast_cases(tokens=321, batch=1))
 def test_angles_are_float32_over_a_long_sequence(subject, case):
     """Where no positions can be asked for: a sequence long enough for rounded frequencies to show."""
     return judge(asks.logits(subject, case), answers.logits, case)
@@ -79,7 +79,7 @@ def test_casting_a_built_model_does_not_round_its_angles(subject, case):
     try:
         return judge(asks.attention_module_of(model, subject, case), answers.attention_module, case)
     except Unsupported:
-        long = replace(case, tokens=257, batch=1, places="run")
+        long = replace(case, tokens=321, batch=1, places="run")
         return judge(asks.logits_of(model, subject, long), answers.logits, long)
 
 
@@ -122,7 +122,7 @@ def test_tables_of_another_rule_leave_no_trace(subject, case):
     tables = subject.implementation.rope_tables
     before = torch.stack(tables(case.config, positions)).clone()
     between = torch.stack(tables(other.config, positions + 1))
-    tables(case.config, subject.on_device(torch.arange(999)))
+    tables(case.config, subject.on_device(torch.arange(case.config.max_position_embeddings)))
     after = torch.stack(tables(case.config, positions))
     moved = not torch.equal(before, between)
     return [

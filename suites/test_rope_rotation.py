@@ -28,7 +28,7 @@ def rotation_cases(selection):
 
 @check("ROPE-3", cases=rotation_cases, draws=lambda s: strategies.rotations(s, st.just(0)))
 def test_half_split_pairs_are_turned(subject, case):
-    return judge(torch.cat(asks.apply_rope(subject, case), dim=1), answers.apply_rope, case)
+    return judge(torch.cat(asks.rotation(subject, case), dim=1), answers.apply_rope, case)
 
 
 @check("ROPE-5", cases=rotation_cases, draws=lambda s: strategies.rotations(s, st.just(0)))
@@ -90,7 +90,7 @@ def head_cases(selection):
 
 @check("ROPE-8", cases=head_cases)
 def test_q_and_every_kv_head_are_rotated(subject, case):
-    return judge(torch.cat(asks.apply_rope(subject, case), dim=1), answers.apply_rope, case)
+    return judge(torch.cat(asks.rotation(subject, case), dim=1), answers.apply_rope, case)
 
 
 @check("ROPE-8", cases=shifted_model_cases, draws=strategies.models)

@@ -183,6 +183,9 @@ def test_no_weight_was_rounded_on_the_way_in(subject, case):
 # rows of 12 and 4 heads also divide by the usual 6 and 2, so that a wrong count goes unnoticed on the way.
 SIZES = (
     (("num_hidden_layers", 3),),
+    (("num_hidden_layers", 5),),
+    (("num_key_value_heads", 1),),
+    (("num_attention_heads", 9), ("num_key_value_heads", 3)),
     (("num_hidden_layers", 1),),
     (("num_attention_heads", 12), ("num_key_value_heads", 4)),
     (("num_attention_heads", 10), ("num_key_value_heads", 5)),

@@ -39,6 +39,12 @@ def narrow_softmax(scores: Tensor) -> Tensor:
     return powers / total[..., None]
 
 
+def unshifted(scores: Tensor) -> Tensor:
+    """Powers taken without the largest score subtracted: they overflow where scores pass 88."""
+    powers = scores.float().exp()
+    return (powers / powers.sum(-1, keepdim=True)).to(scores.dtype)
+
+
 def over_queries(scores: Tensor) -> Tensor:
     """Softmax over the queries."""
     return torch.softmax(scores, dim=-2).nan_to_num(0.0)
@@ -193,6 +199,7 @@ FAULTS: list[Fault] = [
     ops_fault("attention.softmax-16-bit", "ATTN-3", softmax=narrow_softmax),
     ops_fault("attention.core-scale", "ATTN-1", attention=scaled(1.1)),
     load_fault("attention.first-group-louder", "ATTN-1", "classical", fixed_order),
+    ops_fault("attention.softmax-unshifted", "ATTN-1", softmax=unshifted),
     ops_fault("attention.next-group", "ATTN-4", expand_kv=next_group),
     ops_fault("attention.mean-kv-head", "ATTN-1", expand_kv=mean_of_the_heads),
     ops_fault("attention.groups-of-one", "ATTN-1", "THUDM/LongBench#27", expand_kv=groups_of_one),

@@ -7,6 +7,7 @@ user code sets for the whole process holds while user code runs, and is put back
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -28,7 +29,7 @@ PRECISIONS = tuple(
     if hasattr(owner, "fp32_precision")
 )
 # User code finds these again as it left them; what else is watched is only put back.
-KEPT = ("default dtype", "default device", "matmul precision", "precisions", "random state")
+KEPT = ("default dtype", "default device", "matmul precision", "precisions", "random state", "autocast")
 
 
 def process_settings() -> dict[str, Any]:
@@ -46,6 +47,7 @@ def process_settings() -> dict[str, Any]:
         "random state": torch.get_rng_state(),
         "threads": torch.get_num_threads(),
         "grad": torch.is_grad_enabled(),
+        "autocast": torch.is_autocast_enabled("cpu"),
     }
 
 
@@ -67,6 +69,8 @@ def change_settings(now: dict[str, Any], to: dict[str, Any]) -> None:
         torch.set_num_threads(to["threads"])
     if "grad" in changed:
         torch.set_grad_enabled(to["grad"])
+    if "autocast" in changed:
+        torch.set_autocast_enabled("cpu", to["autocast"])
 
 
 def same(one: Any, other: Any) -> bool:
@@ -75,11 +79,18 @@ def same(one: Any, other: Any) -> bool:
 
 
 class UserCode:
-    """Calls into one file or module, with its own settings of the process."""
+    """Calls into one file or module, with its own settings of the process.
 
-    def __init__(self) -> None:
+    Args:
+        folder: of the file. What it imports from there is its own: another file's module of the same name is
+            another module.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
         self._theirs: dict[str, Any] = {}
         self._ours: dict[str, Any] = {}
+        self._folder = folder
+        self._modules: dict[str, ModuleType] = {}
 
     @contextmanager
     def contained(self) -> Iterator[None]:
@@ -88,11 +99,35 @@ class UserCode:
         entered = {**ours, **self._theirs}
         change_settings(ours, entered)
         try:
-            yield
+            with self._importing():
+                yield
         finally:
             left = process_settings()
             self._theirs |= {name: left[name] for name in KEPT if not same(left[name], entered[name])}
             change_settings(left, ours)
+
+    @contextmanager
+    def _importing(self) -> Iterator[None]:
+        """The folder of the file is where it may import from, now and when it is called."""
+        if self._folder is None:
+            yield
+            return
+        known = set(sys.modules)
+        sys.path.insert(0, str(self._folder))
+        sys.modules.update(self._modules)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ValueError):
+                sys.path.remove(str(self._folder))
+            new = {n: m for n, m in list(sys.modules.items()) if n not in known and self._owns(m)}
+            self._modules |= new
+            for name in self._modules:
+                sys.modules.pop(name, None)
+
+    def _owns(self, module: ModuleType) -> bool:
+        place = getattr(module, "__file__", None)
+        return place is not None and self._folder in Path(place).resolve().parents
 
     @contextmanager
     def outside(self) -> Iterator[None]:
@@ -155,7 +190,7 @@ def imported(place: str) -> tuple[ModuleType, UserCode]:
         raise ValueError(f"there is no file {place!r} (looked at {path})")
     key = (str(path or place), path.stat().st_mtime_ns if path else 0)
     if key not in _imported:
-        code = UserCode()
+        code = UserCode(path.parent if path else None)
         # A warning is no reason to fail, though the suites of this project turn their own into errors.
         with code.contained(), warnings.catch_warnings():
             warnings.simplefilter("default")
@@ -191,12 +226,9 @@ def _run(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
-    finally:
-        sys.path.remove(str(path.parent))
     return module

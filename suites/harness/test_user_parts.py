@@ -1,5 +1,6 @@
 """Your own file beyond build and the first ops: what a module holds, other ways to build, options."""
 
+import sys
 import textwrap
 
 import pytest
@@ -194,3 +195,41 @@ def test_few_are_an_untied_and_a_tied_one_and_every_variant_stands_in_float32():
     assert selection.few() == [("llama-2-7b", "gqa"), ("llama-3.2-1b", "gqa")]
     assert [(v, s) for dtype, v, s in selection.models() if dtype == "float16"] == selection.few()
     assert [(v, s) for dtype, v, s in selection.models() if dtype == "float32"] == selection.smalls()
+
+
+# What a file imports from its own folder is its own.
+
+
+def a_folder(tmp_path, name, value, late=False):
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "my_layers.py").write_text(f"VALUE = {value}\n", "utf-8")
+    if late:
+        text = (
+            "def build(config, weights):\n    from my_layers import VALUE\n    return lambda tokens: VALUE\n"
+        )
+    else:
+        text = "from my_layers import VALUE\ndef build(config, weights):\n    return lambda tokens: VALUE\n"
+    (folder / "mine.py").write_text(text, "utf-8")
+    return load(str(folder / "mine.py"))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_two_files_may_have_helpers_of_the_same_name(tmp_path, late):
+    one, other = a_folder(tmp_path, "one", 1, late), a_folder(tmp_path, "other", 2, late)
+    weights = make_weights(PROBE_CONFIG, 0, "loud")
+    assert [u.build(PROBE_CONFIG, weights).model(TOKENS) for u in (one, other, one)] == [1, 2, 1]
+    assert "my_layers" not in sys.modules
+
+
+def test_autocast_that_a_file_switches_on_is_off_outside_of_it(user):
+    mine = user("""
+        import torch
+        torch.set_autocast_enabled("cpu", True)
+        def build(config, weights):
+            return lambda tokens: torch.is_autocast_enabled("cpu")
+    """)
+    assert not torch.is_autocast_enabled("cpu")
+    model = mine.build(PROBE_CONFIG, make_weights(PROBE_CONFIG, 0, "loud"))
+    assert model._code.call("the model", "(tokens)", model.model, TOKENS) is True
+    assert not torch.is_autocast_enabled("cpu")
