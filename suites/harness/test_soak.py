@@ -138,7 +138,7 @@ def test_a_seeded_fault_is_told_once_with_its_smallest_case_and_a_command_and_ex
     assert main(["soak", *arguments]) == 1
     lines = capsys.readouterr().out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("fail: "))
-    assert lines[at].startswith("fail: NORM-1 on fault:norm.zeros, ops, float32: row gain, headroom ")
+    assert lines[at].startswith("fail: NORM-1 on fault:norm.zeros, ops, float32: worst element, headroom ")
     assert lines[at + 1].startswith("  case   NormCase(dtype='float32', ")
     assert "pytest suites/test_norm.py::test_divides_each_row" in lines[at + 2]
     assert "1 failures" in lines[-1]
