@@ -21,7 +21,7 @@ from conformance.session import Run, find
 from conformance.spec import requirement
 from conformance.variants import variants
 
-FILTERS = ("--variant", "--requirement", "--dtype", "--case", "-k", "-m", "--deselect")
+FILTERS = ("--variant", "--requirement", "--dtype", "--case", "-k", "-m", "--deselect", "--lf", "--sw")
 
 
 def make_run(option: Callable[[str], Any]) -> Run:
@@ -44,9 +44,17 @@ def make_run(option: Callable[[str], Any]) -> Run:
         selection=selection(option),
         deviations=read_deviations(Path(deviations) if deviations else None),
         checkpoint=checkpoint(option("--checkpoint")),
-        filtered=any(option(name) for name in FILTERS) or any("::" in a for a in option("file_or_dir")),
+        filtered=any(given(option, f) for f in FILTERS) or any("::" in a for a in option("file_or_dir")),
         report=writable(Path(option("--report"))),  # last: a typo leaves no folder behind
     )
+
+
+def given(option: Callable[[str], Any], name: str) -> bool:
+    """Whether an option was given; those of a plugin that is switched off do not exist."""
+    try:
+        return bool(option(name))
+    except ValueError:
+        return False
 
 
 def implementations(names: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from conformance.cli import is_suite
-from conformance.options import writable
+from conformance.options import FILTERS, given, writable
 from conformance.records import Record, Status, read_results
 from conformance.session import matmul_precision
 from conformance.tally import merge
@@ -651,3 +651,16 @@ def test_a_folder_or_a_file_among_the_options_is_no_suite(tmp_path):
     assert all(
         is_suite(str(place)) for place in (SUITES, SUITES / "test_norm.py", f"{SUITES}/test_norm.py::test_x")
     )
+
+
+@pytest.mark.parametrize("some", ["--lf", "--sw", "-k"])
+def test_a_run_of_a_part_calls_no_deviation_stale(some):
+    options = {"--lf": False, "--sw": False, "-k": "", **dict.fromkeys(FILTERS[:4]), some: True}
+
+    def option(name):
+        if name not in options:
+            raise ValueError(name)
+        return options[name]
+
+    assert any(given(option, name) for name in FILTERS)
+    assert not given(option, "--deselect")
