@@ -1,6 +1,8 @@
 """BLOCK: a layer as a whole, and every step of the model on the implementation's own input."""
 
-from conformance import ModelCase, answers, check, judge, judge_taps, strategies
+from dataclasses import replace
+
+from conformance import ModelCase, agree, answers, check, judge, judge_taps, strategies
 
 
 def block_cases(selection):
@@ -35,4 +37,11 @@ def arrow_cases(selection):
 
 @check("BLOCK-2", cases=arrow_cases, draws=strategies.models)
 def test_every_arrow_is_within_budget_on_its_own_input(subject, case):
-    return judge_taps(subject.model(case).taps(subject.on_device(case.token_ids())), case)
+    model, tokens = subject.model(case), subject.on_device(case.token_ids())
+    taps, logits = model.taps(tokens), model.logits(tokens)
+    verdicts = [judge_taps({**taps, "logits": taps.get("logits", logits)}, case)]
+    if "logits" in taps:  # taps are of this model, and not of another that is right
+        tied = agree(taps["logits"], logits, answers.logits, case)
+        reason = "" if tied.passed else f"the tap logits is not what the model gives; {tied.reason}"
+        verdicts.append(replace(tied, measure=f"logits as a tap, {tied.measure}", reason=reason))
+    return verdicts

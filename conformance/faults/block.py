@@ -9,11 +9,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from conformance.faults.catalogue import Fault, Weights, load_fault, ops_fault
-from reference_impl import LlamaConfig, Ops
+from conformance.faults.catalogue import Fault, Weights, load_fault, model_fault, ops_fault
+from conformance.implementations.reference import ReferenceModel
+from reference_impl import Llama, LlamaConfig, Ops
 from reference_impl.block import Step, attention_module
 from reference_impl.block import Weights as Layer
 from reference_impl.mlp import gated
+from reference_impl.ops import apply_rope_adjacent
 
 Part = Callable[[Tensor, Layer, Step], Tensor]
 
@@ -142,6 +144,16 @@ def last_layer_skipped(config: LlamaConfig, weights: Weights) -> tuple[LlamaConf
     return fewer, {n: w for n, w in weights.items() if not n.startswith(last)}
 
 
+class TapsOfAnother(ReferenceModel):
+    """Taps of a right model, shown by one that rotates adjacent pairs."""
+
+    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
+        """See Model.logits."""
+        llama = self.llama
+        ops = replace(llama.ops, apply_rope=apply_rope_adjacent)
+        return Llama(llama.config, llama.weights, ops=ops, dtype=llama.dtype)(tokens_BT, positions=positions)
+
+
 FAULTS: list[Fault] = [
     ops_fault("block.no-residual", "BLOCK-1", add=no_residual),
     ops_fault("block.post-norm", "BLOCK-1", block=post_norm),
@@ -158,4 +170,5 @@ FAULTS: list[Fault] = [
     ops_fault("block.gated-in-8-bit", "BLOCK-2", gated=gated_in_8_bit),
     load_fault("block.embedding-scaled", "BLOCK-2", "classical", embedding_scaled),
     load_fault("block.last-layer-skipped", "LOGITS-1", "classical", last_layer_skipped),
+    model_fault("block.taps-of-another", "BLOCK-2", "classical", TapsOfAnother),
 ]
