@@ -29,6 +29,27 @@ def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> 
     return s <= t + (keys - queries)
 
 
+def in_window(queries: int, keys: int, window: int, device: torch.device | None = None) -> Tensor:
+    """Which keys lie within a sliding window, its own key included: query t sees exactly `window` of them.
+
+    Aligned bottom-right as causal_mask is; what lies ahead is not excluded here.
+
+    Returns:
+        [T, S] bool.
+
+    Source: Jiang et al. 2023, arXiv 2310.06825, section 2; transformers masking_utils.py,
+    sliding_window_overlay.
+    """
+    t = torch.arange(queries, device=device)[:, None]
+    s = torch.arange(keys, device=device)[None, :]
+    return s > t + (keys - queries) - window
+
+
+def hide_padding(mask: Tensor, real_BS: Tensor) -> Tensor:
+    """A mask [T, S] in which no query sees padding, [B, 1, T, S]; real is True where a token is none."""
+    return mask & real_BS[:, None, None, :]
+
+
 def expand_kv(x_BGSd: Tensor, group_size: int) -> Tensor:
     """Give query head h the kv head h // group_size: each is repeated in place, the set is not tiled.
 
@@ -49,7 +70,8 @@ def attention(
 
     Args:
         q_BHTd: queries, rotated. k_BGSd: keys, rotated. v_BGSd: values.
-        mask: bool, broadcast against [B, H, T, S], True = attend; None = attend everywhere.
+        mask: bool, broadcast against [B, H, T, S], True = attend; None = attend everywhere. A query that
+            sees nothing, as one of padding may, gets zeros: no weights are what is left of its softmax.
         scale: 1/sqrt(d), applied once.
         ops: where softmax and expand_kv are taken from.
 
@@ -62,9 +84,12 @@ def attention(
     k_BHSd = ops.expand_kv(k_BGSd, group_size)
     v_BHSd = ops.expand_kv(v_BGSd, group_size)
     scores_BHTS = q_BHTd @ k_BHSd.transpose(-2, -1) * scale
-    if mask is not None:
-        scores_BHTS = scores_BHTS.masked_fill(~mask, float("-inf"))
-    return ops.softmax(scores_BHTS) @ v_BHSd
+    if mask is None:
+        return ops.softmax(scores_BHTS) @ v_BHSd
+    # Minus infinity all along a row would make NaN of it; the lowest number does not, and weighs as little.
+    lowest = torch.finfo(scores_BHTS.dtype).min
+    weights_BHTS = ops.softmax(scores_BHTS.masked_fill(~mask, lowest))
+    return weights_BHTS.masked_fill(~mask, 0) @ v_BHSd
 
 
 def fused_attention(

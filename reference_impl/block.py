@@ -73,7 +73,9 @@ def attention_module(x_BTD: Tensor, weights: Weights, step: Step) -> Tensor:
 
     def heads(name: str) -> Tensor:
         y = project(x_BTD, weights, f"self_attn.{name}_proj", ops)
-        return step.show(name, y.view(batch, tokens, -1, config.head_dim).transpose(1, 2))
+        return step.show(
+            name, y.view(batch, tokens, y.shape[-1] // config.head_dim, config.head_dim).transpose(1, 2)
+        )
 
     q_BHTd, k_BGTd, v_BGTd = heads("q"), heads("k"), heads("v")
     q_BHTd, k_BGTd = ops.apply_rope(q_BHTd, k_BGTd, step.cos, step.sin)
@@ -83,7 +85,7 @@ def attention_module(x_BTD: Tensor, weights: Weights, step: Step) -> Tensor:
     if step.cache is not None:
         k_BGSd, v_BGSd = step.cache.extend(step.layer, k_BGTd, v_BGTd)
     y_BHTd = ops.attention(q_BHTd, k_BGSd, v_BGSd, step.mask, ops.scale(config.head_dim), ops)
-    y_BTHd = step.show("attention", y_BHTd.transpose(1, 2).reshape(batch, tokens, -1))
+    y_BTHd = step.show("attention", y_BHTd.transpose(1, 2).flatten(2))
     return step.show("attn_out", project(y_BTHd, weights, "self_attn.o_proj", ops))
 
 

@@ -87,6 +87,7 @@ class LlamaConfig:
         rms_norm_eps: added to the mean square, inside the root.
         rope: the frequency rule.
         max_position_embeddings: longest context, in tokens; the reference allocates nothing by it.
+        sliding_window: how many keys a query sees, its own included; None for all before it.
         tie_word_embeddings: the unembedding is the embedding.
         hidden_act: activation of the gate.
         attention_bias, mlp_bias: whether the projections have biases.
@@ -105,6 +106,7 @@ class LlamaConfig:
     rms_norm_eps: float = 1e-5
     rope: Rope = Rope()
     max_position_embeddings: int = 2048
+    sliding_window: int | None = None
     tie_word_embeddings: bool = False
     hidden_act: str = "silu"
     attention_bias: bool = False
@@ -114,7 +116,8 @@ class LlamaConfig:
         for field in fields(self):
             value = getattr(self, field.name)
             least = 0 if field.name == "head_dim" else 1  # 0 stands for D / H
-            if field.type == "int" and (type(value) is not int or value < least):
+            sized = field.type == "int" or (field.type == "int | None" and value is not None)
+            if sized and (type(value) is not int or value < least):
                 raise ValueError(f"{field.name} is {value!r}, expected a whole number of at least 1")
         if self.head_dim == 0:
             if self.hidden_size % self.num_attention_heads:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from reference_impl.block import Step, Tap, no_tap
-from reference_impl.cache import KVCache
+from reference_impl.cache import KVCache, WindowCache
 from reference_impl.norm import statistic_dtype
 from reference_impl.ops import Ops
 
@@ -62,8 +62,14 @@ class Llama:
         return {n.removeprefix(prefix): w for n, w in self.weights.items() if n.startswith(prefix)}
 
     def new_cache(self, batch: int, capacity: int) -> KVCache:
-        """An empty cache for this model."""
-        return KVCache(self.config, batch, capacity, self.dtype)
+        """An empty cache for this model; it keeps no more than a sliding window needs."""
+        kind = KVCache if self.config.sliding_window is None else WindowCache
+        return kind(self.config, batch, capacity, self.dtype)
+
+    def mask(self, queries: int, keys: int, device: torch.device | None = None) -> Tensor:
+        """Which of the last `keys` keys each of the last `queries` queries sees; [T, S] bool."""
+        mask, window = self.ops.mask(queries, keys, device), self.config.sliding_window
+        return mask if window is None else mask & self.ops.window(queries, keys, window, device)
 
     def step(
         self,
@@ -94,6 +100,7 @@ class Llama:
         *,
         positions: Tensor | None = None,
         mask: Tensor | None = None,
+        real: Tensor | None = None,
         cache: KVCache | None = None,
         tap: Tap = no_tap,
     ) -> Tensor:
@@ -102,7 +109,10 @@ class Llama:
         Args:
             tokens_BT: token ids.
             positions: [T] or [B, T]; the tokens processed so far and onwards where not given.
-            mask: bool, True = attend, broadcast against [B, 1, T, S]; causal where not given.
+            mask: bool, True = attend, broadcast against [B, 1, T, S]; causal where not given, within the
+                sliding window where there is one.
+            real: [B, T] bool, False = padding, which nobody sees and which takes no position; all real where
+                not given. The logits of padding mean nothing.
             cache: earlier tokens; the new ones are added to it.
             tap: is shown "embedding", "layers.{i}.{arrow}", "final_norm", "logits".
 
@@ -113,20 +123,25 @@ class Llama:
             ValueError: the cache has no room for T more tokens.
         """
         tokens = tokens_BT.shape[1]
-        past = 0
+        past, kept, seen = 0, 0, real
+        processed = torch.zeros(len(tokens_BT), dtype=torch.int64, device=tokens_BT.device)
         if cache is not None:
             cache.require_room(tokens)
-            past = cache.length
-        if positions is None:
+            past, kept, processed = cache.length, cache.kept, cache.processed
+            seen = cache.remember(tokens, real)
+        if positions is None and seen is not None:
+            positions = self.ops.padded_positions(processed, seen[:, kept:])
+        elif positions is None:
             positions = self.ops.positions(past, tokens, tokens_BT.device)
         if mask is None:
-            mask = self.ops.mask(tokens, past + tokens, tokens_BT.device)
+            mask = self.mask(tokens, kept + tokens, tokens_BT.device)
+            mask = mask if seen is None else self.ops.hide_padding(mask, seen)
         x_BTD = functional.embedding(tokens_BT, self.weights["model.embed_tokens.weight"])
         tap("embedding", x_BTD)
         for layer, weights in enumerate(self.layers):
             x_BTD = self.ops.block(x_BTD, weights, self.step(layer, positions, mask, cache, tap))
         if cache is not None:
-            cache.length += tokens
+            cache.advance(tokens)
         return self.unembed(x_BTD, tap)
 
     def unembed(self, x_BTD: Tensor, tap: Tap = no_tap) -> Tensor:

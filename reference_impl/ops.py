@@ -23,6 +23,16 @@ def positions(offset: int, tokens: int, device: torch.device | None = None) -> T
     return torch.arange(offset, offset + tokens, device=device)
 
 
+def padded_positions(processed_B: Tensor, real_BT: Tensor) -> Tensor:
+    """Positions [B, T] where some tokens are padding: real ones are counted on, padding takes none.
+
+    Args:
+        processed_B: how many real tokens of each row have gone before.
+        real_BT: bool, False = padding.
+    """
+    return (processed_B[:, None] + real_BT.cumsum(dim=1) - 1).clamp(min=0)
+
+
 def apply_rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Pair:
     """Rotate q [B, H, T, d] and every head of k [B, G, T, d]; v is left alone."""
     return rope.rotate(q, cos, sin), rope.rotate(k, cos, sin)
@@ -55,10 +65,13 @@ class Ops:
     apply_rope: Callable[[Tensor, Tensor, Tensor, Tensor], Pair] = apply_rope
     expand_kv: Callable[[Tensor, int], Tensor] = attention.expand_kv
     mask: Callable[..., Tensor] = attention.causal_mask
+    window: Callable[..., Tensor] = attention.in_window
+    hide_padding: Callable[[Tensor, Tensor], Tensor] = attention.hide_padding
     softmax: Callable[[Tensor], Tensor] = attention.softmax
     attention: Callable[[Tensor, Tensor, Tensor, Tensor | None, float, Ops], Tensor] = attention.attention
     linear: Callable[[Tensor, Tensor, Tensor | None], Tensor] = functional.linear
     positions: Callable[..., Tensor] = positions
+    padded_positions: Callable[[Tensor, Tensor], Tensor] = padded_positions
     scale: Callable[[int], float] = scale
     add: Callable[[Tensor, Tensor], Tensor] = add
     attention_module: Callable[[Tensor, block.Weights, block.Step], Tensor] = block.attention_module
