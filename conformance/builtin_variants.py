@@ -95,7 +95,7 @@ def llama_3_2_1b() -> LlamaConfig:
     )
 
 
-@variant(name="llama-3.2-3b", source="meta-llama/Llama-3.2-3B config.json")
+@variant(name="llama-3.2-3b", square=True, source="meta-llama/Llama-3.2-3B config.json")
 def llama_3_2_3b() -> LlamaConfig:
     """The same with 24 heads of width 128."""
     return replace(
@@ -107,7 +107,7 @@ def llama_3_2_3b() -> LlamaConfig:
     )
 
 
-@variant(name="tinyllama-1.1b", source="arXiv 2401.02385, table 1; TinyLlama config.json")
+@variant(name="tinyllama-1.1b", square=True, source="arXiv 2401.02385, table 1; TinyLlama config.json")
 def tinyllama() -> LlamaConfig:
     """Llama 2 with 32 heads on 4."""
     return replace(
@@ -134,6 +134,18 @@ def smollm2_135m() -> LlamaConfig:
         max_position_embeddings=8192,
         tie_word_embeddings=True,
         rope=Rope(rope_theta=1e5),
+    )
+
+
+@variant(name="mistral-7b", source="arXiv 2310.06825, table 1; mistralai/Mistral-7B-v0.1 config.json")
+def mistral_7b() -> LlamaConfig:
+    """Llama 2 with grouped queries and a sliding window on all layers."""
+    return replace(
+        llama_2_7b(),
+        intermediate_size=14336,
+        num_key_value_heads=8,
+        max_position_embeddings=32768,
+        sliding_window=4096,
     )
 
 

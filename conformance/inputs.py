@@ -13,6 +13,7 @@ DTYPES: dict[str, torch.dtype] = {
     "float16": torch.float16,
 }
 Pattern = Literal["noise", "outlier", "ties", "one-hot", "constant", "denormal", "rows", "sweep", "zero"]
+Layout = Literal["contiguous", "transposed", "sliced", "expanded"]
 # Powerful ones first: Hypothesis shrinks towards the front and tries it most.
 PATTERNS: tuple[Pattern, ...] = (
     "rows",
@@ -59,3 +60,26 @@ def draw(shape: tuple[int, ...], seed: int, pattern: Pattern, scale: float, dtyp
     elif pattern == "denormal":
         return (noise * torch.finfo(dtype).smallest_normal / 16).to(dtype)
     return (noise * scale).to(dtype)
+
+
+FILLER = 7.0  # beside a slice: a number like any other
+
+
+def laid_out(tensor: Tensor, layout: Layout) -> Tensor:
+    """The tensor as a view of memory in another order; expanded, every row of the batch is the first.
+
+    Args:
+        tensor: [B, T, …], or [rows, …].
+        layout: contiguous; transposed: the first two axes behind the batch exchanged in memory, as heads and
+            tokens are by .view().transpose(); sliced: the middle of rows twice as wide, as one of fused
+            projections is; expanded: by .expand() along the batch, with a stride of 0.
+    """
+    if layout == "transposed":
+        axes = (1, 2) if tensor.ndim > 2 else (0, 1)
+        return tensor.transpose(*axes).contiguous().transpose(*axes)
+    if layout == "sliced":
+        width = tensor.shape[-1]
+        wide = tensor.new_full((*tensor.shape[:-1], 2 * width), FILLER)
+        middle = wide[..., width // 2 : width // 2 + width]
+        return middle.copy_(tensor)
+    return tensor[:1].expand_as(tensor) if layout == "expanded" else tensor

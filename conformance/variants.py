@@ -9,6 +9,7 @@ from typing import overload
 from reference_impl import LlamaConfig, Rope
 
 SMALL_CONTEXT = 32  # C0 of a small config: 65 tokens cross it twice
+SMALL_WINDOW = 12  # of a small config; no power of two, and less than a tile, a chunk or a prompt of any case
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,15 +41,17 @@ class Variant:
         return self.small[name]
 
 
-def shrink(config: LlamaConfig) -> dict[str, LlamaConfig]:
+def shrink(config: LlamaConfig, *, square: bool = False) -> dict[str, LlamaConfig]:
     """Small configs that keep what makes a real one special, in shapes that show faults.
 
     Kept: eps, tying, biases, activation, θ and every constant of the frequency rule. Made powerful: 6 query
     on 2 kv heads (with 4 on 2, k permuted with the wrong head count is the same function), H·d ≠ D, an
-    original context that 65 tokens cross, θ other than the 10000 that code hard-wires, two layers.
+    original context and a sliding window that 65 tokens cross, θ other than the 10000 that code hard-wires,
+    two layers.
 
     Args:
         config: the real one.
+        square: H·d = D after all, for who knows no other widths.
 
     Returns:
         "gqa", and "mha" or "mqa" where that is the real config's shape.
@@ -58,19 +61,21 @@ def shrink(config: LlamaConfig) -> dict[str, LlamaConfig]:
         rope = replace(rope, rope_theta=5000.0)
     if rope.original_max_position_embeddings is not None:
         rope = replace(rope, original_max_position_embeddings=SMALL_CONTEXT)
+    # The smooth band of llama3 lies between two wavelengths a factor low/high apart: with fewer pairs none
+    # would fall into it.
+    head_dim = 32 if rope.rope_type == "llama3" else 16
     gqa = replace(
         config,
         vocab_size=131,
-        hidden_size=48,
+        hidden_size=6 * head_dim if square else 48,
         intermediate_size=80,
         num_hidden_layers=2,
         num_attention_heads=6,
         num_key_value_heads=2,
-        # The smooth band of llama3 lies between two wavelengths a factor low/high apart: with fewer pairs
-        # none would fall into it.
-        head_dim=32 if rope.rope_type == "llama3" else 16,
+        head_dim=head_dim,
         rope=rope,
         max_position_embeddings=256,
+        sliding_window=None if config.sliding_window is None else SMALL_WINDOW,
     )
     small = {"gqa": gqa}
     if config.num_key_value_heads == config.num_attention_heads:
@@ -89,13 +94,14 @@ Builder = Callable[[], LlamaConfig]
 def variant(builder: Builder) -> Builder: ...
 @overload
 def variant(
-    *, name: str = "", small: dict[str, LlamaConfig] | None = None, source: str = ""
+    *, name: str = "", small: dict[str, LlamaConfig] | None = None, square: bool = False, source: str = ""
 ) -> Callable[[Builder], Builder]: ...
 def variant(
     builder: Builder | None = None,
     *,
     name: str = "",
     small: dict[str, LlamaConfig] | None = None,
+    square: bool = False,
     source: str = "",
 ) -> Builder | Callable[[Builder], Builder]:
     """Add a variant: decorate a function that returns its real LlamaConfig.
@@ -106,6 +112,7 @@ def variant(
         builder: the function.
         name: another name.
         small: other small configs, by shape name.
+        square: small configs in which H·d = D, as in most real ones; see shrink().
         source: paper or config.json the numbers are from.
 
     Raises:
@@ -121,7 +128,8 @@ def variant(
             )
         if title in _registry:
             raise ValueError(f"variant {title!r} exists already; pass name= to @variant to give it another")
-        _registry[title] = Variant(name=title, config=config, small=small or shrink(config), source=source)
+        shapes = small or shrink(config, square=square)
+        _registry[title] = Variant(name=title, config=config, small=shapes, source=source)
         return builder
 
     return add if builder is None else add(builder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -132,6 +133,26 @@ class ModelCase(Case):
     def model_key(self) -> tuple[Any, ...]:
         """What two cases must share to share a built model."""
         return (self.config, self.regime, self.seed, self.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeakCase(ModelCase):
+    """A residual stream so large that one product of gate and up in the layer's network reaches a peak.
+
+    Args:
+        peak: the largest |gate| · |up|, 0.9 of which is meant; float16 ends at 65504.
+    """
+
+    peak: float = 6e4
+
+    def hidden(self) -> Tensor:
+        """See ModelCase.hidden."""
+        x, prefix = super().hidden().double(), f"model.layers.{self.layer}.mlp."
+        weights = self.weights()
+        gate, up = (x @ weights[f"{prefix}{name}_proj.weight"].double().T for name in ("gate", "up"))
+        largest = float((gate * up).abs().max())
+        factor = math.sqrt(0.9 * self.peak / largest)
+        return (x * factor).to(self.torch_dtype)
 
 
 @functools.lru_cache(maxsize=128)

@@ -8,7 +8,8 @@ from typing import Any
 from reference_impl import LlamaConfig, Rope
 from reference_impl.config import ROPE_FIELDS
 
-ARCHITECTURE = "LlamaForCausalLM"
+# model_type → architecture. The two are one model but for the sliding window.
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM"}
 SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 # What an absent field means is fixed by the class that the file is written for: transformers' LlamaConfig.
 ABSENT: dict[str, Any] = {
@@ -24,8 +25,14 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "partial_rotary_factor": (None, 1.0),
     "quantization_config": (None,),
     "rope_interleaved": (None, False),
-    "sliding_window": (None,),
 }
+# Further ones of either architecture: transformers' Llama has no window, and its Mistral no biases.
+NEUTRAL_OF: dict[str, dict[str, tuple[Any, ...]]] = {
+    "llama": {"sliding_window": (None,)},
+    "mistral": {"attention_bias": (None, False), "mlp_bias": (None, False)},
+}
+# What an absent window means to transformers' MistralConfig.
+MISTRAL_WINDOW = 4096
 
 
 def config_from_hf(data: Mapping[str, Any]) -> LlamaConfig:
@@ -41,13 +48,14 @@ def config_from_hf(data: Mapping[str, Any]) -> LlamaConfig:
         ValueError: another architecture, a missing size, an unknown rope type, a field that would be
             dropped, or sizes that do not fit.
 
-    Source: transformers, models/llama/configuration_llama.py and modeling_rope_utils.py.
+    Source: transformers, models/llama/configuration_llama.py, models/mistral/configuration_mistral.py and
+        modeling_rope_utils.py.
     """
-    require_llama(data)
+    kind = model_type_of(data)
     missing = [name for name in SIZES if data.get(name) is None]
     if missing:
         raise ValueError(f"config.json lacks {', '.join(missing)}; a Llama's has them all")
-    for name, neutral in NEUTRAL.items():
+    for name, neutral in (NEUTRAL | NEUTRAL_OF[kind]).items():
         if data.get(name) not in neutral:
             raise ValueError(
                 f"config.json has {name} = {data[name]!r}, which the canonical Llama cannot express; "
@@ -59,11 +67,13 @@ def config_from_hf(data: Mapping[str, Any]) -> LlamaConfig:
     fields["num_key_value_heads"] = data["num_attention_heads"] if heads is None else heads
     if data.get("head_dim") is not None:
         fields["head_dim"] = data["head_dim"]
+    if kind == "mistral":
+        fields["sliding_window"] = data.get("sliding_window", MISTRAL_WINDOW)
     return LlamaConfig(**fields, rope=rope_from_hf(data))
 
 
-def require_llama(data: Mapping[str, Any]) -> None:
-    """Refuse what is not the config of a Llama for causal language modelling.
+def model_type_of(data: Mapping[str, Any]) -> str:
+    """Of which architecture the config is, of those that are a Llama for causal language modelling.
 
     Raises:
         ValueError: names the model_type or the architectures found.
@@ -75,11 +85,13 @@ def require_llama(data: Mapping[str, Any]) -> None:
             f"config.json has {found}, expected model_type 'llama'; "
             "a Meta params.json must be converted to the Hugging Face layout first"
         )
-    if model_type not in (None, "llama") or (architectures and ARCHITECTURE not in architectures):
-        raise ValueError(
-            f"config.json is of another architecture: {found}; expected model_type 'llama' and "
-            f"architectures ['{ARCHITECTURE}']"
-        )
+    for kind, architecture in ARCHITECTURES.items():
+        if model_type in (None, kind) and (not architectures or architecture in architectures):
+            return kind
+    raise ValueError(
+        f"config.json is of another architecture: {found}; expected model_type 'llama' and architectures "
+        f"['{ARCHITECTURES['llama']}'], or 'mistral' and ['{ARCHITECTURES['mistral']}']"
+    )
 
 
 def rope_from_hf(data: Mapping[str, Any]) -> Rope:
@@ -139,9 +151,11 @@ def config_to_hf(config: LlamaConfig) -> dict[str, Any]:
     parameters = {"rope_type": rope.rope_type, "rope_theta": rope.rope_theta}
     parameters |= {name: getattr(rope, name) for name in ROPE_FIELDS[rope.rope_type]}
     names = (*SIZES, *ABSENT, "num_key_value_heads", "head_dim")
+    kind = "llama" if config.sliding_window is None else "mistral"
     return {
-        "architectures": [ARCHITECTURE],
-        "model_type": "llama",
+        "architectures": [ARCHITECTURES[kind]],
+        "model_type": kind,
+        **({} if kind == "llama" else {"sliding_window": config.sliding_window}),
         **{name: getattr(config, name) for name in names},
         "rope_parameters": parameters,
     }
