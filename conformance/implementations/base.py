@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -22,6 +23,7 @@ OP_CAPABILITIES = (
     "attention_core",
     "apply_rope_adjacent",
     "attention_cores",
+    "additive_attention_core",
     "json_rope_tables",
     "ffn_width",
 )
@@ -63,22 +65,60 @@ class Model:
     what a step needs to remember lives in the cache object it is given.
     """
 
-    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
+    def logits(
+        self, tokens_BT: Tensor, positions: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """Logits [B, T, V] of a full causal forward pass, in the model's dtype.
 
         Args:
             tokens_BT: token ids, int64.
-            positions: [T] or [B, T] position ids; 0 … T−1 where None.
+            positions: [T] or [B, T] position ids; 0 … T−1 where None, or counted over the real tokens.
+            mask: bool. [B, T]: True = a real token, False = padding, which nobody sees and whose own logits
+                mean nothing. [B, T, T]: True = query t sees key s, future and other documents excluded.
         """
         raise not_offered("logits")
 
-    def new_cache(self, batch: int, capacity: int) -> Any:
-        """The implementation's own empty KV cache for up to capacity tokens."""
+    def cache_kinds(self) -> tuple[str, ...]:
+        """The kinds of KV cache it has, by the names that new_cache takes; the usual one first."""
+        return ("",)
+
+    def new_cache(self, batch: int, capacity: int, kind: str = "") -> Any:
+        """The implementation's own empty KV cache for up to capacity tokens, of the usual kind where ""."""
         raise not_offered("cache")
 
     def step(self, tokens_BT: Tensor, cache: Any) -> Tensor:
-        """Logits [B, T, V] of the next T tokens, which are added to the cache; T = 1 is a decode step."""
+        """Logits [B, T, V] of the next T tokens, which are added to the cache; T = 1 is a decode step.
+
+        Raises:
+            Exception: they do not fit; the cache then holds what it held.
+        """
         raise not_offered("cache")
+
+    def prefill(self, tokens_BT: Tensor, cache: Any, lengths_B: Tensor) -> Tensor:
+        """Logits [B, T, V] of prompts of different lengths; each row then goes on at its own.
+
+        Args:
+            tokens_BT: the prompts from the left, filler behind them.
+            cache: an empty one; step() goes on with it.
+            lengths_B: tokens of each prompt; the logits behind them mean nothing.
+        """
+        raise not_offered("prefill")
+
+    def reset(self, cache: Any) -> None:
+        """Empty a cache, to be used again."""
+        raise not_offered("reset")
+
+    def crop(self, cache: Any, length: int) -> None:
+        """Go back to the first length tokens of every row, as where a draft is not taken.
+
+        Raises:
+            Unsupported: what would be needed is no longer stored.
+        """
+        raise not_offered("crop")
+
+    def reorder(self, cache: Any, rows_B: Tensor) -> None:
+        """Row i becomes what row rows[i] was, as beams are reordered."""
+        raise not_offered("reorder")
 
     def attention_module(self, x_BTD: Tensor, positions: Tensor, layer: int) -> Tensor:
         """Causal self-attention of a layer, projections included, on the normed input; [B, T, D].
@@ -129,6 +169,13 @@ class Model:
     def cast(self, dtype: torch.dtype) -> Model:
         """The model in another dtype, cast after it was built, as its users cast it; a copy."""
         raise not_offered("cast")
+
+    def reloaded(self, folder: Path) -> Model:
+        """A fresh model from what this one saves into a folder, in its own way to save and to load.
+
+        Where it builds on the meta device before it loads, by way of that. The folder is gone afterwards.
+        """
+        raise not_offered("reloaded")
 
     def cache_tensors(self, cache: Any) -> list[Tensor]:
         """The very tensors in which a cache keeps keys and values, [B, G, S, d] or several stacked."""
@@ -209,10 +256,22 @@ class Implementation:
 
         Args:
             q, k, v: rotated queries and keys, values.
-            mask: [T, S] bool, True = attend.
+            mask: [T, S] or [B, 1, T, S] bool, True = attend.
             scale: of the scores.
         """
         raise not_offered("attention_core")
+
+    def additive_attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
+        """As attention_core, with a mask that is added to the scores: 0 = attend, in the dtype of q."""
+        raise not_offered("additive_attention_core")
+
+    def compiled_attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
+        """As attention_core, mask [T, S], by a kernel that is compiled for every shape: seconds each.
+
+        Raises:
+            Unsupported: it fell back to something that is not compiled.
+        """
+        raise not_offered("compiled_attention_core")
 
     def build_adjacent(self, config: LlamaConfig, weights: Mapping[str, Tensor]) -> Model:
         """As build, for weights whose q and k rows are in Meta's order: adjacent pairs are rotated."""

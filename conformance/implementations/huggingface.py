@@ -7,7 +7,7 @@ Everything is computed by the library's own functions and modules. Checked with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from conformance.implementations import modules
+from conformance.implementations import compiled, modules
 from conformance.implementations.base import Attend, Implementation, Model, Unsupported
-from conformance.implementations.huggingface_model import HuggingFaceModel, attention_function
+from conformance.implementations.huggingface_attention import attention_function, for_attention
+from conformance.implementations.huggingface_model import HuggingFaceModel
 from reference_impl import LlamaConfig, Rope
 
 
@@ -44,13 +45,31 @@ def llama_config(config: LlamaConfig) -> Any:
         Unsupported: transformers refuses it (5.24 wants hidden_size % num_attention_heads == 0, also with an
             explicit head_dim; 5.3 does not).
     """
-    from huggingface_hub.errors import StrictDataclassError
     from transformers import LlamaConfig as Upstream
+
+    return _made(Upstream, config, attention_bias=config.attention_bias, mlp_bias=config.mlp_bias)
+
+
+def mistral_config(config: LlamaConfig) -> Any:
+    """The canonical config as a transformers.MistralConfig: the same model with a sliding window.
+
+    Raises:
+        Unsupported: it has biases, or transformers refuses it.
+    """
+    from transformers import MistralConfig
+
+    if config.attention_bias or config.mlp_bias:
+        raise Unsupported("transformers' Mistral, which has the sliding window, has no biases")
+    return _made(MistralConfig, config, sliding_window=config.sliding_window)
+
+
+def _made(upstream: Callable[..., Any], config: LlamaConfig, **own: Any) -> Any:
+    from huggingface_hub.errors import StrictDataclassError
 
     if config.rope.partial_rotary_factor != 1:
         raise Unsupported("transformers' Llama rotates whole heads: it ignores partial_rotary_factor")
     try:
-        return Upstream(
+        return upstream(
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
             intermediate_size=config.intermediate_size,
@@ -63,10 +82,9 @@ def llama_config(config: LlamaConfig) -> Any:
             rms_norm_eps=config.rms_norm_eps,
             tie_word_embeddings=config.tie_word_embeddings,
             rope_parameters=rope_parameters(config.rope),
-            attention_bias=config.attention_bias,
-            mlp_bias=config.mlp_bias,
             bos_token_id=None,  # the defaults need not lie within a small vocabulary
             eos_token_id=None,
+            **own,
         )
     except (ValueError, StrictDataclassError) as error:
         raise Unsupported(f"transformers refuses the config: {error}") from error
@@ -80,17 +98,19 @@ class _HuggingFace(Implementation):
     attention: ClassVar[str]
 
     def build(self, config: LlamaConfig, weights: Mapping[str, Tensor]) -> Model:
-        """LlamaForCausalLM, loaded strictly."""
-        from transformers import LlamaForCausalLM
+        """LlamaForCausalLM, or MistralForCausalLM where there is a sliding window, loaded strictly."""
+        from transformers import LlamaForCausalLM, MistralForCausalLM
         from transformers.initialization import no_init_weights
 
         modules.refuse_tied_head(config, weights)
         dtype, device = modules.dtype_and_device(weights)
-        upstream = llama_config(config)
+        kind, upstream = LlamaForCausalLM, llama_config(config)
+        if config.sliding_window is not None:
+            kind, upstream = MistralForCausalLM, mistral_config(config)
         # _from_config(dtype=) allocates the parameters in dtype and leaves inv_freq in float32, as
         # from_pretrained does; .to(dtype) of a built model would round inv_freq.
         with no_init_weights():
-            model = LlamaForCausalLM._from_config(upstream, dtype=dtype, attn_implementation=self.attention)  # noqa: SLF001
+            model = kind._from_config(upstream, dtype=dtype, attn_implementation=self.attention)  # noqa: SLF001
         state = dict(weights)
         if config.tie_word_embeddings:
             model.tie_weights()
@@ -145,15 +165,26 @@ class _HuggingFace(Implementation):
 
     def attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
         """The attention function, which expands the kv heads itself."""
+        return self.additive_attention_core(q, k, v, for_attention(self.attention, mask, q.dtype), scale)
+
+    def additive_attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
+        """The same, which hands the mask on as it is."""
         module = SimpleNamespace(
             num_key_value_groups=q.shape[1] // k.shape[1], is_causal=True, training=False
         )
-        given = mask[None, None]
-        if self.attention == "eager":  # takes the library's additive masks: 0 and the dtype's lowest number
-            lowest = torch.finfo(q.dtype).min
-            given = torch.zeros(given.shape, dtype=q.dtype, device=q.device).masked_fill(~given, lowest)
+        given = mask if mask.ndim == 4 else mask[None, None]
         y_BTHd, _ = attention_function(self.attention)(module, q, k, v, given, scaling=scale)
         return y_BTHd.transpose(1, 2)
+
+    def compiled_attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
+        """The library's flex_attention."""
+        groups = q.shape[1] // k.shape[1]
+        module = SimpleNamespace(num_key_value_groups=groups, is_causal=True, training=False)
+
+        def attend(block_mask: Any) -> Tensor:
+            return attention_function("flex_attention")(module, q, k, v, block_mask, scaling=scale)[0]
+
+        return compiled.by_a_kernel(attend, mask).transpose(1, 2)
 
     def attention_cores(self) -> dict[str, Attend]:
         """Both attention functions of the library that run anywhere."""

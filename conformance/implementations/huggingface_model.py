@@ -11,14 +11,19 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from conformance.implementations import modules
 from conformance.implementations.base import Held, Model, Show
+from conformance.implementations.huggingface_attention import for_attention, register_watched
+from conformance.implementations.huggingface_cache import KINDS, Cache, positions_of
+from conformance.implementations.rows import LeftPadded
 
 # Module path within a layer → tap.
 LAYER_INPUTS = {
@@ -40,47 +45,22 @@ LAYER_OUTPUTS = {
 }
 
 
-def attention_function(implementation: str) -> Callable[..., tuple[Tensor, Any]]:
-    """The library's attention function of that name, as LlamaAttention looks it up."""
-    from transformers.models.llama import modeling_llama as upstream
+@contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """What the library says on its way through files is none of a report's; put back as it was."""
+    from transformers.utils import logging
 
-    found: Callable[..., tuple[Tensor, Any]] = upstream.ALL_ATTENTION_FUNCTIONS.get_interface(
-        implementation, upstream.eager_attention_forward
-    )
-    return found
-
-
-def register_watched(implementation: str) -> str:
-    """Register the library's attention under another name, with a look at what it is given; the name.
-
-    Module hooks cannot see q and k after the rotation; the library's registry of attention functions can be
-    added to. Only models whose config asks for the new name are affected, and only taps() makes such.
-    """
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-
-    attention = attention_function(implementation)
-
-    def watched(
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        *given: Any,
-        conformance_show: Callable[[str, Tensor], None],
-        **named: Any,
-    ) -> tuple[Tensor, Any]:
-        conformance_show(f"layers.{module.layer_idx}.q_rot", query)
-        conformance_show(f"layers.{module.layer_idx}.k_rot", key)
-        return attention(module, query, key, *given, **named)
-
-    name = f"conformance-{implementation}"
-    AttentionInterface.register(name, watched)
-    AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[implementation])
-    return name
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 class HuggingFaceModel(Model):
-    """A LlamaForCausalLM.
+    """A LlamaForCausalLM, or a MistralForCausalLM where the config has a sliding window.
 
     Args:
         model: loaded, in eval mode.
@@ -90,10 +70,10 @@ class HuggingFaceModel(Model):
     def __init__(self, model: Any, implementation: str) -> None:
         self._model = model
         self._implementation = implementation
-        arguments = inspect.signature(type(model).forward).parameters
-        self._cache_argument = "cache" if "cache" in arguments else "past_key_values"
 
-    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
+    def logits(
+        self, tokens_BT: Tensor, positions: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """The model's own forward."""
         given: dict[str, Tensor] = {}
         if positions is not None:
@@ -103,24 +83,62 @@ class HuggingFaceModel(Model):
                 "position_ids": positions.expand(tokens_BT.shape),
                 "attention_mask": torch.ones_like(tokens_BT),
             }
+        if mask is not None and mask.ndim == 2:
+            given = {"position_ids": positions_of(mask), **given, "attention_mask": mask.long()}
+        elif mask is not None:
+            given["attention_mask"] = for_attention(self._implementation, mask[:, None], self._dtype)
         logits: Tensor = self._model(tokens_BT, use_cache=False, **given).logits
         return logits
 
-    def new_cache(self, batch: int, capacity: int) -> Any:  # noqa: ARG002 - it grows
-        """A DynamicCache, which grows by itself."""
-        from transformers import DynamicCache
+    @property
+    def _dtype(self) -> torch.dtype:
+        dtype: torch.dtype = self._model.lm_head.weight.dtype
+        return dtype
 
-        return DynamicCache(config=self._model.config)
+    def cache_kinds(self) -> tuple[str, ...]:
+        """DynamicCache, which grows, and StaticCache."""
+        return KINDS
 
-    def step(self, tokens_BT: Tensor, cache: Any) -> Tensor:
-        """The model's own forward with a cache; positions and mask follow from the cache's length."""
-        logits: Tensor = self._model(tokens_BT, use_cache=True, **{self._cache_argument: cache}).logits
+    def new_cache(self, batch: int, capacity: int, kind: str = "") -> Cache:
+        """See Cache."""
+        return Cache(self._model, batch, capacity, kind or KINDS[0])
+
+    def step(self, tokens_BT: Tensor, cache: Cache) -> Tensor:
+        """The model's own forward with a cache."""
+        return self._forward(tokens_BT, cache, cache.ahead(tokens_BT))
+
+    def prefill(self, tokens_BT: Tensor, cache: Cache, lengths_B: Tensor) -> Tensor:
+        """With the filler moved to the left, as generate() wants it."""
+        rows = LeftPadded(tokens_BT, lengths_B)
+        return rows.back(self._forward(rows.tokens, cache, cache.ahead(rows.tokens, rows.real)))
+
+    def _forward(self, tokens_BT: Tensor, cache: Cache, given: dict[str, Any]) -> Tensor:
+        try:
+            logits: Tensor = self._model(tokens_BT, **given).logits
+        except Exception:
+            cache.forget()
+            raise
+        cache.taken(tokens_BT.shape[1])
         return logits
 
-    def _around(self, x_BTD: Tensor, positions: Tensor) -> dict[str, Any]:
-        """What LlamaModel.forward passes to its layers: tables and causal mask, made by the library."""
-        from transformers.masking_utils import create_causal_mask
+    def reset(self, cache: Cache) -> None:
+        """See Cache.reset."""
+        cache.reset()
 
+    def crop(self, cache: Cache, length: int) -> None:
+        """See Cache.crop."""
+        cache.crop(length)
+
+    def reorder(self, cache: Cache, rows_B: Tensor) -> None:
+        """See Cache.reorder."""
+        cache.reorder(rows_B)
+
+    def _around(self, x_BTD: Tensor, positions: Tensor) -> dict[str, Any]:
+        """What the model's forward passes to its layers: tables and causal mask, made by the library."""
+        from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
+
+        window = getattr(self._model.config, "sliding_window", None)
+        create = create_causal_mask if window is None else create_sliding_window_causal_mask
         given = {
             "config": self._model.config,
             "inputs_embeds": x_BTD,
@@ -129,9 +147,9 @@ class HuggingFaceModel(Model):
             "past_key_values": None,
             "cache": None,
         }
-        wanted = inspect.signature(create_causal_mask).parameters
+        wanted = inspect.signature(create).parameters
         return {
-            "attention_mask": create_causal_mask(**{n: value for n, value in given.items() if n in wanted}),
+            "attention_mask": create(**{n: value for n, value in given.items() if n in wanted}),
             "position_embeddings": self._model.model.rotary_emb(x_BTD, position_ids=positions[None]),
         }
 
@@ -192,9 +210,18 @@ class HuggingFaceModel(Model):
         """model.to(dtype)."""
         return HuggingFaceModel(modules.cast(self._model, dtype), self._implementation)
 
-    def cache_tensors(self, cache: Any) -> list[Tensor]:
-        """Keys and values of every layer of the DynamicCache."""
-        return [t for layer in cache.layers for t in (layer.keys, layer.values)]
+    def reloaded(self, folder: Path) -> Model:
+        """save_pretrained and from_pretrained, which builds on the meta device."""
+        with without_progress_bars():
+            self._model.save_pretrained(folder)
+            again = type(self._model).from_pretrained(
+                folder, dtype=self._dtype, attn_implementation=self._implementation
+            )
+        return HuggingFaceModel(again.eval().requires_grad_(False), self._implementation)
+
+    def cache_tensors(self, cache: Cache) -> list[Tensor]:
+        """See Cache.tensors."""
+        return cache.tensors()
 
     def loss(self, tokens_BT: Tensor) -> Tensor:
         """The model's own loss, which it gives where it is handed labels."""

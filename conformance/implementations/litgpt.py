@@ -75,6 +75,7 @@ def lit_config(config: LlamaConfig, *, adjacent: bool = False) -> Any:
         rope_adjustments=rope_adjustments(config.rope),
         rotary_percentage=config.rope.partial_rotary_factor,
         rope_interleave=adjacent,
+        sliding_window_size=config.sliding_window,
         intermediate_size=config.intermediate_size,
         bias=False,
         # LitGPT's gated MLPs are one class per activation; GemmaMLP is LLaMAMLP with gelu.
@@ -197,6 +198,7 @@ class LitGPT(Implementation):
     def attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
         """CausalSelfAttention with its projections taken out and no part of the head rotated.
 
+        It hands the mask on, boolean or additive.
         Earlier keys and values reach it through its own cache: the queries are those of the last tokens.
 
         Raises:
@@ -231,5 +233,9 @@ class LitGPT(Implementation):
             attention.kv_cache = attention.build_kv_cache(batch, keys, 0, q.device, q.dtype)
             attention.kv_cache(torch.arange(past, device=q.device), k[:, :, :past], v[:, :, :past])
             given = {"input_pos": torch.arange(past, keys, device=q.device), "input_pos_maxp1": keys}
-        y_BTC = attention(x_BTC, unrotated, unrotated, mask[None, None], **given)
+        y_BTC = attention(x_BTC, unrotated, unrotated, mask if mask.ndim == 4 else mask[None, None], **given)
         return modules.split_heads(y_BTC, width)
+
+    def additive_attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
+        """The same."""
+        return self.attention_core(q, k, v, mask, scale)

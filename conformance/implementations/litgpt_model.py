@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from conformance.implementations import modules
@@ -37,11 +39,11 @@ class Cache:
 
     Args:
         gpt: computes with the model's very parameters.
-        length: tokens processed so far.
+        lengths: [B], tokens of each row so far.
     """
 
     gpt: Any
-    length: int = 0
+    lengths: Tensor
 
 
 class LitGPTModel(Model):
@@ -63,38 +65,79 @@ class LitGPTModel(Model):
                 f"asked for {tokens}"
             )
 
-    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
+    def logits(
+        self, tokens_BT: Tensor, positions: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """The model's own forward.
 
         Raises:
-            Unsupported: positions other than 0 … T−1 (its forward has no argument for them but places in a
-                cache), or more tokens than its table has rows.
+            Unsupported: a mask, or positions other than 0 … T−1 (its forward has no argument for either, but
+                places in a cache).
+            ValueError: more tokens than its table has rows; the library's own.
         """
+        if mask is not None:
+            raise Unsupported("LitGPT's forward takes no mask: it knows no padding, and no documents")
         tokens = tokens_BT.shape[1]
-        self._require_room(tokens)
         if positions is not None and not (positions == torch.arange(tokens, device=positions.device)).all():
             raise Unsupported("LitGPT's forward takes no positions other than 0 … T−1")
         logits: Tensor = self._gpt(tokens_BT)
         return logits
 
-    def new_cache(self, batch: int, capacity: int) -> Cache:
-        """Its own KV cache, of a second GPT on the same weights."""
-        self._require_room(capacity)
+    def new_cache(self, batch: int, capacity: int, kind: str = "") -> Cache:  # noqa: ARG002 - there is one
+        """Its own KV cache, of a second GPT on the same weights; a ring where there is a sliding window."""
         gpt = modules.share_weights(self._gpt)
         weight = gpt.lm_head.weight
         gpt.max_seq_length = capacity
         # A new length builds the table anew, in float32: rounded as in build().
         gpt.cos, gpt.sin = gpt.cos.to(weight.dtype), gpt.sin.to(weight.dtype)
         gpt.set_kv_cache(batch, device=weight.device, dtype=weight.dtype)
-        return Cache(gpt)
+        return Cache(gpt, torch.zeros(batch, dtype=torch.int64, device=weight.device))
 
     def step(self, tokens_BT: Tensor, cache: Cache) -> Tensor:
         """The forward pass of litgpt.generate: places in the cache, and where its used part ends."""
-        end = cache.length + tokens_BT.shape[1]
-        places = torch.arange(cache.length, end, device=tokens_BT.device)
-        logits: Tensor = cache.gpt(tokens_BT, places, input_pos_maxp1=end)
-        cache.length = end
+        ahead = cache.lengths + tokens_BT.shape[1]
+        places = cache.lengths[:, None] + torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+        if (places == places[0]).all():  # one row of places for all, as generate() gives it
+            places = places[0]
+        logits = self._cached(tokens_BT, cache, places, int(ahead.max()))
+        cache.lengths = ahead
         return logits
+
+    def _cached(self, tokens_BT: Tensor, cache: Cache, places: Tensor, end: int) -> Tensor:
+        window = self._gpt.config.sliding_window_size
+        try:
+            logits: Tensor = cache.gpt(tokens_BT, places, input_pos_maxp1=end)
+        except ValueError as error:
+            if window is not None and tokens_BT.shape[1] > window:
+                raise Unsupported(
+                    f"LitGPT refuses a chunk that is longer than the window: {error}"
+                ) from error
+            raise
+        return logits
+
+    def prefill(self, tokens_BT: Tensor, cache: Cache, lengths_B: Tensor) -> Tensor:
+        """The filler takes places, over which each row then goes on at its own."""
+        places = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+        logits = self._cached(tokens_BT, cache, places, len(places))
+        cache.lengths = lengths_B.clone()
+        return logits
+
+    def reset(self, cache: Cache) -> None:
+        """KVCache.reset_parameters of every layer, as litgpt.LLM calls it before the next prompt."""
+        for block in cache.gpt.transformer.h:
+            block.attn.kv_cache.reset_parameters()
+        cache.lengths = torch.zeros_like(cache.lengths)
+
+    def crop(self, cache: Cache, length: int) -> None:
+        """Places are given with every step: those behind are written anew.
+
+        Raises:
+            Unsupported: a sliding window's ring has written over what lies behind it.
+        """
+        window = self._gpt.config.sliding_window_size
+        if window is not None and int(cache.lengths.max()) > window:
+            raise Unsupported("a sliding window's cache has dropped what lies behind it: no way back")
+        cache.lengths = torch.full_like(cache.lengths, length)
 
     def _tables(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """What GPT.forward passes to its blocks: rows of its buffers, [1, T, d]."""
@@ -166,6 +209,21 @@ class LitGPTModel(Model):
         """Keys and values of every layer's KVCache."""
         caches = [block.attn.kv_cache for block in cache.gpt.transformer.h]
         return [t for own in caches for t in (own.k, own.v)]
+
+    def reloaded(self, folder: Path) -> Model:
+        """Its state_dict by safetensors, into a GPT built on the meta device as its pretraining does."""
+        from litgpt.model import GPT
+        from litgpt.utils import reset_parameters
+
+        gpt, file = self._gpt, folder / "model.safetensors"
+        save_file({name: w.contiguous() for name, w in gpt.state_dict().items()}, file)
+        with torch.device("meta"), modules.default_dtype(gpt.lm_head.weight.dtype):
+            again = GPT(gpt.config)
+        again.to_empty(device=gpt.lm_head.weight.device)
+        with modules.NoInit():
+            reset_parameters(again)  # makes the tables
+        again.to(dtype=gpt.lm_head.weight.dtype).load_state_dict(load_file(file), strict=True)
+        return LitGPTModel(again.eval().requires_grad_(False), tied=self._tied)
 
     def loss(self, tokens_BT: Tensor) -> Tensor:
         """See loss_of."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from conformance.checkpoints.config_json import rope_from_hf
-from conformance.implementations.base import Attend, Held, Implementation, Model, Show
+from conformance.implementations.base import Attend, Held, Implementation, Model, Show, Unsupported
+from conformance.implementations.rows import LeftPadded
 from conformance.weight_maps import FORMATS, from_format, renamed
 from conformance.weights import check_state_dict, half_split_rows
 from reference_impl import KVCache, Llama, LlamaConfig, Ops
@@ -29,17 +32,40 @@ class ReferenceModel(Model):
     def __init__(self, llama: Llama) -> None:
         self.llama = llama
 
-    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
+    def logits(
+        self, tokens_BT: Tensor, positions: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """See Model.logits."""
-        return self.llama(tokens_BT, positions=positions)
+        if mask is not None and mask.ndim == 2:
+            return self.llama(tokens_BT, positions=positions, real=mask)
+        return self.llama(tokens_BT, positions=positions, mask=None if mask is None else mask[:, None])
 
-    def new_cache(self, batch: int, capacity: int) -> KVCache:
+    def new_cache(self, batch: int, capacity: int, kind: str = "") -> KVCache:  # noqa: ARG002 - there is one
         """See Model.new_cache."""
         return self.llama.new_cache(batch, capacity)
 
     def step(self, tokens_BT: Tensor, cache: KVCache) -> Tensor:
         """See Model.step."""
         return self.llama(tokens_BT, cache=cache)
+
+    def prefill(self, tokens_BT: Tensor, cache: KVCache, lengths_B: Tensor) -> Tensor:
+        """With the filler moved to the left, where a sliding window does not count it."""
+        rows = LeftPadded(tokens_BT, lengths_B)
+        return rows.back(self.llama(rows.tokens, real=rows.real, cache=cache))
+
+    def reset(self, cache: KVCache) -> None:
+        """See Model.reset."""
+        cache.reset()
+
+    def crop(self, cache: KVCache, length: int) -> None:
+        """See Model.crop."""
+        if cache.kept < cache.length:
+            raise Unsupported("a sliding window's cache has dropped what lies behind it: no way back")
+        cache.crop(length)
+
+    def reorder(self, cache: KVCache, rows_B: Tensor) -> None:
+        """See Model.reorder."""
+        cache.reorder(rows_B)
 
     def attention_module(self, x_BTD: Tensor, positions: Tensor, layer: int) -> Tensor:
         """See Model.attention_module."""
@@ -55,7 +81,7 @@ class ReferenceModel(Model):
 
     def _part(self, part: Callable[..., Tensor], x_BTD: Tensor, positions: Tensor, layer: int) -> Tensor:
         tokens = x_BTD.shape[1]
-        mask = self.llama.ops.mask(tokens, tokens, x_BTD.device)
+        mask = self.llama.mask(tokens, tokens, x_BTD.device)
         return part(x_BTD, self.llama.layers[layer], self.llama.step(layer, positions, mask))
 
     def watch(self, tokens_BT: Tensor, show: Show) -> None:
@@ -76,6 +102,12 @@ class ReferenceModel(Model):
         """The weights alone; angles are float32 in every dtype."""
         llama = self.llama
         return type(self)(Llama(llama.config, llama.weights, ops=llama.ops, dtype=dtype))
+
+    def reloaded(self, folder: Path) -> Model:
+        """The state_dict by safetensors; frequencies follow from the config."""
+        llama, file = self.llama, folder / "model.safetensors"
+        save_file({name: w.contiguous() for name, w in llama.weights.items()}, file)
+        return type(self)(Llama(llama.config, load_file(file), ops=llama.ops, dtype=llama.dtype))
 
     def cache_tensors(self, cache: KVCache) -> list[Tensor]:
         """See Model.cache_tensors."""
@@ -184,3 +216,7 @@ class Reference(Implementation):
     def attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
         """See Implementation.attention_core."""
         return self.ops.attention(q, k, v, mask, scale, self.ops)
+
+    def additive_attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
+        """The reference's masks are boolean: what an additive one says is that."""
+        return self.ops.attention(q, k, v, mask == 0, scale, self.ops)

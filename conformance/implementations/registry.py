@@ -15,6 +15,13 @@ BUILTIN: dict[str, tuple[str, str, str, str]] = {
     "huggingface-eager": ("huggingface", "HuggingFaceEager", "transformers", "transformers"),
     "huggingface-sdpa": ("huggingface", "HuggingFaceSdpa", "transformers", "transformers"),
     "litgpt": ("litgpt", "LitGPT", "litgpt", "litgpt"),
+    # --no-deps: its declared dependencies include tensorflow and jupyterlab; its Llama needs tiktoken alone.
+    "llms-from-scratch": (
+        "llms_from_scratch",
+        "LLMsFromScratch",
+        "llms_from_scratch",
+        "--no-deps llms-from-scratch tiktoken",
+    ),
     "torch": ("torch_ops", "TorchOps", "torch", "torch"),
 }
 GROUPS = {"huggingface": ("huggingface-eager", "huggingface-sdpa")}

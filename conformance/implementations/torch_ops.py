@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from conformance.implementations import compiled
 from conformance.implementations.base import Attend, Implementation
 
 
@@ -34,6 +35,10 @@ class TorchOps(Implementation):
     def attention_cores(self) -> dict[str, Attend]:
         """scaled_dot_product_attention under each backend that a CPU has."""
         return {"math": self._under(SDPBackend.MATH), "flash": self._under(SDPBackend.FLASH_ATTENTION)}
+
+    def compiled_attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
+        """flex_attention."""
+        return compiled.flex_attention(q, k, v, mask, scale)
 
     def _under(self, backend: SDPBackend) -> Attend:
         def core(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:

@@ -187,6 +187,11 @@ class User(Implementation):
         """See Implementation.attention_core."""
         return tensor(self._ask("attention_core", q, k, v, mask, scale), "attention_core")
 
+    def additive_attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
+        """See Implementation.additive_attention_core."""
+        name = "additive_attention_core"
+        return tensor(self._ask(name, q, k, v, mask, scale), name)
+
     def apply_rope_adjacent(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """See Implementation.apply_rope_adjacent."""
         return pair(self._ask("apply_rope_adjacent", q, k, cos, sin), "apply_rope_adjacent")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,8 +17,9 @@ from reference_impl import LlamaConfig
 
 
 def protocol(owner: type, name: str) -> str:
-    """How the protocol calls a method, such as "(x, weight, eps)"."""
-    return f"({', '.join(list(inspect.signature(getattr(owner, name)).parameters)[1:])})"
+    """How the protocol calls a method, such as "(x, weight, eps)"; without what has a default."""
+    parameters = list(inspect.signature(getattr(owner, name)).parameters.values())[1:]
+    return f"({', '.join(p.name for p in parameters if p.default is p.empty)})"
 
 
 def found(owner: Any, name: str) -> Callable[..., Any] | None:
@@ -82,16 +84,30 @@ class UserModel(Model):
         self._code = code
         self._table = getattr(model, "TAPS", None) or table
 
-    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
-        """See Model.logits; positions are passed on by name, where the model takes them."""
+    def logits(
+        self, tokens_BT: Tensor, positions: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """See Model.logits; positions and masks are passed on by name, where the model takes them.
+
+        A mask comes as attention_mask, as tokenizers of transformers and its models have it: [B, T] int64, 1
+        where a token is real, or [B, 1, T, T] bool, True = attend.
+        """
         named = {}
         if positions is not None:
-            signature = signature_of(self.model)
-            if signature is None or "positions" not in signature.parameters:
-                raise Unsupported("does not offer logits at given positions: its call takes no positions=")
-            named = {"positions": positions}
+            named[self._keyword("logits at given positions", "positions", "position_ids")] = positions
+        if mask is not None:
+            name = self._keyword("logits under a mask", "attention_mask")
+            named[name] = mask.long() if mask.ndim == 2 else mask[:, None]
         result = self._code.call("the model", "(tokens)", self.model, tokens_BT, **named)
         return self._as_logits(result, tokens_BT, "the model")
+
+    def _keyword(self, capability: str, *names: str) -> str:
+        """Which of some names its call takes."""
+        signature = signature_of(self.model)
+        for name in names:
+            if signature is not None and name in signature.parameters:
+                return name
+        raise Unsupported(f"does not offer {capability}: its call takes no {' or '.join(names)}=")
 
     def _as_logits(self, result: Any, tokens_BT: Tensor, title: str) -> Tensor:
         """Logits [B, T, V] in the model's dtype, to which those that were widened at the end are rounded.
@@ -115,13 +131,42 @@ class UserModel(Model):
             raise Unsupported(f"does not offer {capability}: no {capability}{call} in the model it builds")
         return self._code.call(capability, call, method, *given)
 
-    def new_cache(self, batch: int, capacity: int) -> Any:
-        """See Model.new_cache."""
-        return self._ask("new_cache", batch, capacity)
+    def cache_kinds(self) -> tuple[str, ...]:
+        """As it says, and else one.
+
+        Raises:
+            ValueError: what it says are no names.
+        """
+        if found(self.model, "cache_kinds") is None:
+            return super().cache_kinds()
+        kinds = self._ask("cache_kinds")
+        if not isinstance(kinds, (tuple, list)) or not kinds or not all(isinstance(k, str) for k in kinds):
+            raise ValueError(f"cache_kinds returned {kinds!r}, expected names of its kinds of cache")
+        return tuple(kinds)
+
+    def new_cache(self, batch: int, capacity: int, kind: str = "") -> Any:
+        """See Model.new_cache; the kind is named where it has several."""
+        return self._ask("new_cache", batch, capacity, *([kind] if kind else []))
 
     def step(self, tokens_BT: Tensor, cache: Any) -> Tensor:
         """See Model.step."""
         return self._as_logits(self._ask("step", tokens_BT, cache), tokens_BT, "step")
+
+    def prefill(self, tokens_BT: Tensor, cache: Any, lengths_B: Tensor) -> Tensor:
+        """See Model.prefill."""
+        return self._as_logits(self._ask("prefill", tokens_BT, cache, lengths_B), tokens_BT, "prefill")
+
+    def reset(self, cache: Any) -> None:
+        """See Model.reset."""
+        self._ask("reset", cache)
+
+    def crop(self, cache: Any, length: int) -> None:
+        """See Model.crop."""
+        self._ask("crop", cache, length)
+
+    def reorder(self, cache: Any, rows_B: Tensor) -> None:
+        """See Model.reorder."""
+        self._ask("reorder", cache, rows_B)
 
     def attention_module(self, x_BTD: Tensor, positions: Tensor, layer: int) -> Tensor:
         """See Model.attention_module."""
@@ -153,7 +198,8 @@ class UserModel(Model):
 
     def cache_tensors(self, cache: Any) -> list[Tensor]:
         """See Model.cache_tensors."""
-        return [tensor(value, "cache_tensors") for value in self._ask("cache_tensors", cache)]
+        held = self._ask("cache_tensors", cache)
+        return [tensor(value, "cache_tensors") for value in held if value is not None]  # not yet there
 
     def loss(self, tokens_BT: Tensor) -> Tensor:
         """See Model.loss."""
@@ -181,6 +227,15 @@ class UserModel(Model):
         module = self._module("cast")
         with self._code.contained():
             return UserModel(modules.cast(module, dtype), self.config, dtype, self._code, self._table)
+
+    def reloaded(self, folder: Path) -> Model:
+        """See Model.reloaded; it returns a model as build() does."""
+        again = self._ask("reloaded", folder)
+        if not callable(again):
+            raise ValueError(  # noqa: TRY004 - as every wrong answer
+                f"reloaded returned {type(again).__name__}, expected a model as build() returns one"
+            )
+        return UserModel(again, self.config, self.dtype, self._code, self._table)
 
     def gradients(self, tokens_BT: Tensor) -> list[Tensor]:
         """Of a torch.nn.Module that offers loss."""
