@@ -10,13 +10,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from conformance import asks, strategies
+    from conformance import asks, histories, strategies
     from conformance.cases import (
         AttentionCase,
         Case,
+        CompiledAttentionCase,
         GateCase,
+        HistoryCase,
+        LongAttentionCase,
+        MaskedAttentionCase,
         ModelCase,
         NormCase,
+        PackedCase,
+        PaddedCase,
+        PeakCase,
         RotateCase,
         TableCase,
         WidthCase,
@@ -31,12 +38,20 @@ if TYPE_CHECKING:
     from conformance.numerics.conventions import norm_convention
     from conformance.numerics.exchanges import judge_exchanges
     from conformance.numerics.greedy import judge_greedy
-    from conformance.numerics.holding import judge_bytes
+    from conformance.numerics.holding import judge_bytes, judge_same
     from conformance.numerics.power import require_power
     from conformance.numerics.settings import EXACT_ORACLE
     from conformance.numerics.tables import READ_AT, judge_inv_freq, judge_tables
     from conformance.numerics.taps import judge_taps
-    from conformance.numerics.verdict import Verdict, agree, exact, judge, unchanged, worst_of
+    from conformance.numerics.verdict import (
+        Verdict,
+        agree,
+        exact,
+        judge,
+        unchanged,
+        without_memory,
+        worst_of,
+    )
     from conformance.real import CHECKPOINT_DTYPES, judge_checkpoint
     from conformance.subject import Subject
     from conformance.tally import skipped
@@ -45,13 +60,20 @@ if TYPE_CHECKING:
     from conformance.weights import adjacent_rows
 
 _HOMES = {
-    "conformance": ("asks", "strategies"),
+    "conformance": ("asks", "histories", "strategies"),
     "conformance.cases": (
         "AttentionCase",
         "Case",
+        "CompiledAttentionCase",
         "GateCase",
+        "HistoryCase",
+        "LongAttentionCase",
+        "MaskedAttentionCase",
         "ModelCase",
         "NormCase",
+        "PackedCase",
+        "PaddedCase",
+        "PeakCase",
         "RotateCase",
         "TableCase",
         "WidthCase",
@@ -66,12 +88,20 @@ _HOMES = {
     "conformance.numerics.conventions": ("norm_convention",),
     "conformance.numerics.exchanges": ("judge_exchanges",),
     "conformance.numerics.greedy": ("judge_greedy",),
-    "conformance.numerics.holding": ("judge_bytes",),
+    "conformance.numerics.holding": ("judge_bytes", "judge_same"),
     "conformance.numerics.power": ("require_power",),
     "conformance.numerics.settings": ("EXACT_ORACLE",),
     "conformance.numerics.tables": ("READ_AT", "judge_inv_freq", "judge_tables"),
     "conformance.numerics.taps": ("judge_taps",),
-    "conformance.numerics.verdict": ("Verdict", "agree", "exact", "judge", "unchanged", "worst_of"),
+    "conformance.numerics.verdict": (
+        "Verdict",
+        "agree",
+        "exact",
+        "judge",
+        "unchanged",
+        "without_memory",
+        "worst_of",
+    ),
     "conformance.real": ("CHECKPOINT_DTYPES", "judge_checkpoint"),
     "conformance.subject": ("Subject",),
     "conformance.tally": ("skipped",),
@@ -87,12 +117,19 @@ __all__ = [
     "AttentionCase",
     "Case",
     "Check",
+    "CompiledAttentionCase",
     "GateCase",
+    "HistoryCase",
     "Implementation",
+    "LongAttentionCase",
+    "MaskedAttentionCase",
     "Memory",
     "Model",
     "ModelCase",
     "NormCase",
+    "PackedCase",
+    "PaddedCase",
+    "PeakCase",
     "RotateCase",
     "Selection",
     "Subject",
@@ -114,6 +151,7 @@ __all__ = [
     "format_shapes",
     "formats_of",
     "from_format",
+    "histories",
     "holding",
     "judge",
     "judge_bytes",
@@ -122,6 +160,7 @@ __all__ = [
     "judge_greedy",
     "judge_inv_freq",
     "judge_largest",
+    "judge_same",
     "judge_tables",
     "judge_taps",
     "memory_of",
@@ -134,6 +173,7 @@ __all__ = [
     "to_format",
     "unchanged",
     "variant",
+    "without_memory",
     "worst_of",
 ]
 

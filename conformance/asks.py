@@ -5,7 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from conformance.cases import AttentionCase, GateCase, ModelCase, NormCase, RotateCase
+from conformance.cases import (
+    AttentionCase,
+    CompiledAttentionCase,
+    GateCase,
+    LongAttentionCase,
+    MaskedAttentionCase,
+    ModelCase,
+    NormCase,
+    PackedCase,
+    PaddedCase,
+    RotateCase,
+)
 from conformance.implementations.base import Model, Unsupported
 from conformance.numerics import answers
 from conformance.numerics.verdict import Answer
@@ -62,6 +73,17 @@ def attention_core(subject: Subject, case: AttentionCase) -> Tensor:
     return subject.implementation.attention_core(q, k, v, mask, case.head_dim**-0.5)
 
 
+def compiled_attention(subject: Subject, case: CompiledAttentionCase) -> Tensor:
+    """The same by a compiled kernel."""
+    q, k, v, mask = (subject.on_device(t) for t in (*case.inputs(), answers.causal(case)))
+    return subject.implementation.compiled_attention_core(q, k, v, mask, case.head_dim**-0.5)
+
+
+def long_attention(subject: Subject, case: LongAttentionCase) -> Tensor:
+    """The same over many tokens, of the queries that are compared; [B, H, asked, d]."""
+    return attention_core(subject, case)[:, :, subject.on_device(case.places())]
+
+
 def logits(subject: Subject, case: ModelCase) -> Tensor:
     """Logits of a full forward pass."""
     return logits_of(subject.model(case), subject, case)
@@ -71,6 +93,24 @@ def logits_of(model: Model, subject: Subject, case: ModelCase) -> Tensor:
     """The same of a model that was built in another way than from the case."""
     positions = None if case.places == "run" else subject.on_device(case.positions())
     return model.logits(subject.on_device(case.token_ids()), positions)
+
+
+def autocast_logits(subject: Subject, case: ModelCase) -> Tensor:
+    """Logits [B, T, V] under autocast to the case's dtype, of a float32 model on its weights.
+
+    Raises:
+        Unsupported: the model fails under autocast.
+    """
+    weights = {name: subject.on_device(w.float()) for name, w in case.weights().items()}
+    model, tokens = subject.implementation.build(case.config, weights), subject.on_device(case.token_ids())
+    try:
+        with torch.autocast(subject.device.type, dtype=case.torch_dtype):
+            y = model.logits(tokens)
+    except Unsupported:
+        raise
+    except Exception as error:
+        raise Unsupported(f"fails under autocast ({type(error).__name__}: {error})") from error
+    return y.to(case.torch_dtype)
 
 
 def stepped(subject: Subject, case: ModelCase) -> Tensor:
@@ -112,3 +152,32 @@ def attention_of(model: Model, subject: Subject, case: ModelCase) -> tuple[Tenso
 def mlp(subject: Subject, case: ModelCase) -> Tensor:
     """Feed-forward network of a layer."""
     return subject.model(case).mlp(subject.on_device(case.hidden()), case.layer)
+
+
+def masked_attention(subject: Subject, case: MaskedAttentionCase) -> Tensor:
+    """Attention of rotated q on k and v under the mask of the case; [B, H, T, d]."""
+    q, k, v, mask = (subject.on_device(t) for t in (*case.inputs(), case.mask()))
+    return subject.implementation.attention_core(q, k, v, mask, case.scale)
+
+
+def that_see(y_BHTd: Tensor, case: MaskedAttentionCase) -> Tensor:
+    """Of a result, the rows of the queries that see something; [N, H, d], as answers.masked_attention."""
+    return y_BHTd.transpose(1, 2)[case.sees().to(y_BHTd.device)]
+
+
+def batch_logits(subject: Subject, case: PaddedCase | PackedCase, *, placed: bool) -> Tensor:
+    """Logits [B, T, V] of a padded or packed batch, padding included.
+
+    Args:
+        subject: who is asked.
+        case: on what.
+        placed: whether positions are given, or left to the implementation.
+    """
+    positions = subject.on_device(case.positions()) if placed else None
+    tokens, mask = subject.on_device(case.token_ids()), subject.on_device(case.mask())
+    return subject.model(case).logits(tokens, positions, mask)
+
+
+def logits_alone(subject: Subject, case: PaddedCase | PackedCase, *, placed: bool) -> Tensor:
+    """Of these logits, those of real tokens; [N, V], as answers.logits_alone."""
+    return batch_logits(subject, case, placed=placed)[subject.on_device(case.real())]

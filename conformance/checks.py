@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis.errors import Flaky
-from hypothesis.strategies import SearchStrategy
-
 from conformance.cases import Case
+from conformance.exploring import Drawn, explored
+from conformance.histories.draws import Histories
 from conformance.inputs import DTYPES
 from conformance.numerics.verdict import Verdict
 from conformance.records import Record, Status
@@ -28,6 +26,7 @@ from conformance.tally import Question, Tally
 from conformance.variants import Variant, variants
 
 PROFILE_DRAWS = {"quick": 0, "standard": 20, "thorough": 300}
+PROFILE_HISTORIES = {"quick": 0, "standard": 350, "thorough": 2300}  # a few come twice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,15 +66,24 @@ class Selection:
         ]
 
     def few(self) -> list[tuple[str, str]]:
-        """The first untied and the first tied of them, for what does not depend on the frequency rule."""
-        tied = {v.name: v.config.tie_word_embeddings for v in self.variants}
-        firsts = {tied[name]: (name, shape) for name, shape in reversed(self.smalls())}
-        return [firsts[key] for key in sorted(firsts)]
+        """The first untied and the first tied of them, for what depends on neither frequencies nor windows.
+
+        H·d ≠ D in the first; in the other H·d = D if it can be, for who knows no other widths.
+        """
+        shapes = {(v.name, shape): config for v in self.variants for shape, config in v.small.items()}
+
+        def rank(pair: tuple[str, str]) -> tuple[bool, bool, bool]:
+            config = shapes[pair]
+            fills = config.num_attention_heads * config.head_dim == config.hidden_size
+            return config.sliding_window is not None, fills != config.tie_word_embeddings, pair[1] != "gqa"
+
+        kinds = ([p for p, c in shapes.items() if c.tie_word_embeddings is tied] for tied in (False, True))
+        return [min(pairs, key=rank) for pairs in kinds if pairs]
 
 
 Body = Callable[[Subject, Case], "Verdict | list[Verdict]"]
 Cases = Callable[[Selection], Iterable[Case]]
-Draws = Callable[[Selection], "SearchStrategy[Case]"]
+Draws = Callable[[Selection], Drawn]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +92,7 @@ class Check(Question):
 
     Args:
         cases: the covering list of a selection.
-        draws: a strategy for more, or None.
+        draws: a strategy for more, or histories, or None.
     """
 
     cases: Cases
@@ -128,47 +136,26 @@ class Check(Question):
             selection: how many are drawn, and by which seed.
             shrink: look for a smaller case that does not hold.
         """
-        draws = PROFILE_DRAWS[selection.profile]
-        if draws == 0 or self.draws is None:
+        if PROFILE_DRAWS[selection.profile] == 0 or self.draws is None:
             return []
-        tally, outcomes, failures = Tally(self, subject), list[Record](), list[Record]()
-
-        @seed(selection.seed)
-        @settings(
-            max_examples=draws,
-            deadline=None,
-            database=None,
-            derandomize=False,
-            phases=[Phase.generate, Phase.target, *([Phase.shrink] if shrink else [])],
-            suppress_health_check=list(HealthCheck),
-            print_blob=False,
+        drawn = self.draws(selection)
+        most = PROFILE_DRAWS[selection.profile]
+        if isinstance(drawn, Histories):
+            most = round(PROFILE_HISTORIES[selection.profile] * drawn.share)
+        return explored(
+            self,
+            drawn,
+            subject,
+            most=most,
+            seed_of_draws=selection.seed,
+            shrink=shrink,
         )
-        @given(case=self.draws(selection))
-        def probe(case: Case) -> None:
-            outcome = tally.examine(case)
-            if outcome.status in {Status.FAIL, Status.ERROR}:
-                failures.append(outcome)
-                raise Found
-            outcomes.append(outcome)
-
-        try:
-            probe()
-        except Found:  # the shrunk one: Hypothesis runs it last
-            outcomes.append(failures[-1])
-        except Flaky:
-            reason = f"not every time on the same case; {failures[-1].reason}".removesuffix("; ")
-            outcomes.append(replace(failures[-1], reason=reason))
-        return outcomes
 
 
 def alike(one: Case, other: Case) -> bool:
     """Whether two cases are of a kind: a check of chunks or of a changed config has nothing to ask else."""
     kinds = [(type(c), *(bool(getattr(c, name, ())) for name in ("chunks", "but"))) for c in (one, other)]
     return kinds[0] == kinds[1]
-
-
-class Found(Exception):  # noqa: N818 - a signal to the engine that shrinks
-    """A drawn case that does not hold."""
 
 
 def proves(requirement: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -6,15 +6,19 @@ computed twice and nothing is shown that is not in results.json.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import json
 import math
 import os
 import tempfile
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+
+from conformance.schema import CHECK, CHECKPOINT, RUN, refused, require, well_formed
 
 SCHEMA = 1
 RESULTS_NAME = "results.json"
@@ -73,6 +77,7 @@ class Record:
         suspect: of a failure, the part of the implementation that is to blame, in words.
         trace: of a failure on a model that shows taps, the steps around the first that is wrong, each with
             tap, measure, added, allowed, headroom, inherited, coordinate and over.
+        script: of a failure in a history of caches, that history as a Python file of its own.
     """
 
     requirement: str
@@ -92,6 +97,14 @@ class Record:
     facts: dict[str, str] = field(default_factory=dict)
     suspect: str = ""
     trace: list[dict[str, Any]] = field(default_factory=list)
+    script: str = ""
+
+    def __post_init__(self) -> None:
+        for name in CHECK:  # names and messages are a user's: they may hold anything
+            value = getattr(self, name)
+            sound = well_formed(value)
+            if sound is not value:
+                setattr(self, name, sound)
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -110,8 +123,23 @@ class Record:
         return data
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Record:
-        """The inverse of to_json."""
+    def from_json(cls, data: dict[str, Any], where: str = "a check") -> Record:
+        """The inverse of to_json.
+
+        Args:
+            data: what it gave; fields with a default may be absent.
+            where: what it is called in an error.
+
+        Raises:
+            ValueError: a field is absent, unknown or of another type.
+        """
+        needed = {f.name for f in fields(cls) if f.default is f.default_factory}  # both are missing
+        require(data, {name: shape for name, shape in CHECK.items() if name in needed or name in data}, where)
+        unknown = sorted(set(data) - set(CHECK))
+        if unknown:
+            raise ValueError(f"{where} has {unknown[0]!r}, expected {', '.join(CHECK)} and nothing else")
+        if data["status"] not in list(Status):
+            raise ValueError(f"{where}.status is {data['status']!r}, expected one of {', '.join(Status)}")
         return cls(**{**data, "status": Status(data["status"]), "coordinate": tuple(data["coordinate"])})
 
 
@@ -136,7 +164,7 @@ def write_results(
         key=lambda c: (order[c["status"]], c["requirement"], c["implementation"], c["variant"], c["dtype"]),
     )
     content = {"schema": SCHEMA, "run": run, "checks": checks, "checkpoints": checkpoints}
-    text = json.dumps(content, indent=1, allow_nan=False)
+    text = json.dumps(well_formed(content), indent=1, allow_nan=False)
     return write_atomically(folder / RESULTS_NAME, text)
 
 
@@ -161,12 +189,47 @@ def read_results(folder: Path) -> tuple[dict[str, Any], list[Record], list[dict[
         run, records, checkpoints, as write_results took them.
 
     Raises:
-        ValueError: the file has another schema.
+        OSError: there is no such file.
+        ValueError: it is cut off, not JSON, of another schema, or something in it is not as reports/README.md
+            has it; says what, where, and what to do.
     """
-    content = json.loads((folder / RESULTS_NAME).read_text(encoding="utf-8"))
-    if content.get("schema") != SCHEMA:
+    content = read_content(folder)
+    with told_of(folder):
+        require(content, {"run": RUN, "checks": [dict], "checkpoints": [CHECKPOINT]}, "it")
+        records = [Record.from_json(c, f"check {n}") for n, c in enumerate(content["checks"])]
+    return content["run"], records, content["checkpoints"]
+
+
+def read_content(folder: Path) -> dict[str, Any]:
+    """All that results.json holds; of its schema, but not looked through.
+
+    Raises:
+        OSError, ValueError: as read_results does.
+    """
+    raw = (folder / RESULTS_NAME).read_bytes()
+    with told_of(folder):
+        try:
+            content = json.loads(raw, parse_constant=refused)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"it is no JSON ({error}); was it cut off?") from error
+        require(content, {"schema": object}, "it")
+        if content["schema"] != SCHEMA:
+            raise ValueError(f"schema {content['schema']!r}, expected {SCHEMA}")
+    found: dict[str, Any] = content
+    return found
+
+
+@contextlib.contextmanager
+def told_of(folder: Path) -> Iterator[None]:
+    """Say of a ValueError which file it is about, and what to do.
+
+    Raises:
+        ValueError: the same, told in full.
+    """
+    try:
+        yield
+    except ValueError as error:
         raise ValueError(
-            f"{folder / RESULTS_NAME}: schema {content.get('schema')!r}, expected {SCHEMA}; "
-            "write it anew with this version of llama-conformance"
-        )
-    return content["run"], [Record.from_json(c) for c in content["checks"]], content["checkpoints"]
+            f"cannot read {folder / RESULTS_NAME}: {error}; run the suites again with this version of "
+            "llama-conformance, which write it anew (reports/README.md has its schema)"
+        ) from error

@@ -6,6 +6,8 @@ built from a drawn seed and pattern: arrays drawn element by element are nearly 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import strategies as st
 
 from conformance.cases import (
@@ -13,19 +15,25 @@ from conformance.cases import (
     Case,
     Changes,
     GateCase,
+    MaskedAttentionCase,
     ModelCase,
     NormCase,
+    PackedCase,
+    PaddedCase,
     RotateCase,
     TableCase,
 )
+from conformance.cases.batches import Side, Sight
 from conformance.cases.model import Places
 from conformance.checks import Selection
-from conformance.inputs import PATTERNS, Pattern
+from conformance.inputs import PATTERNS, Layout, Pattern
 from conformance.weights import REGIMES
 
 seeds = st.integers(0, 10_000)
 # Of one-hot vectors a row of scores may be zero, and has no scale.
 DENSE: tuple[Pattern, ...] = ("noise", "rows", "outlier")
+# Views of which each element has a place of its own.
+VIEWS: tuple[Layout, ...] = ("contiguous", "sliced", "transposed")
 # Of two rows, the worst that the yardsticks err may be small by luck, and the budget with it.
 ROWS = 6
 
@@ -42,7 +50,9 @@ def norms(selection: Selection, only: tuple[str, ...] = ()) -> st.SearchStrategy
         dtype=dtypes(selection, only),
         seed=seeds,
         n=st.sampled_from([8, 2, 48, 129, 1024]),
+        sequences=st.sampled_from([0, 2]),
         rows=st.integers(1, 7),
+        layout=st.sampled_from(VIEWS),
         eps=st.sampled_from([1e-5, 1e-6, 0.1]),
         pattern=st.sampled_from(PATTERNS),
         scale=st.sampled_from([1.0, 1e-3, 1e-4, 300.0]),
@@ -56,7 +66,9 @@ def gates(selection: Selection) -> st.SearchStrategy[Case]:
         dtype=dtypes(selection),
         seed=seeds,
         width=st.sampled_from([80, 1, 33]),
+        sequences=st.sampled_from([0, 2]),
         rows=st.integers(1, 7),
+        layout=st.sampled_from(VIEWS),
         pattern=st.sampled_from(PATTERNS),
         scale=st.sampled_from([10.0, 1.0, 1e-3]),
     )
@@ -103,11 +115,14 @@ def rotations(
         shift=shifts,
         theta=st.sampled_from([5e5, 1e4, 1e6]),
         pattern=st.sampled_from(patterns),
+        layout=st.sampled_from(VIEWS),
     )
 
 
-def attentions(selection: Selection) -> st.SearchStrategy[Case]:
-    """Attention over any heads, width and lengths, with and without earlier keys."""
+def attentions(
+    selection: Selection, layouts: tuple[Layout, ...] = ("contiguous",)
+) -> st.SearchStrategy[Case]:
+    """Attention over any heads, width and lengths, with and without earlier keys, in one of these layouts."""
     return st.builds(
         AttentionCase,
         dtype=dtypes(selection),
@@ -120,6 +135,7 @@ def attentions(selection: Selection) -> st.SearchStrategy[Case]:
         past=st.sampled_from([0, 7, 64]),
         pattern=st.sampled_from(PATTERNS),
         gain=st.sampled_from([2.0, 0.1, 10.0]),
+        layout=st.sampled_from(layouts),
     )
 
 
@@ -167,4 +183,64 @@ def partitions(tokens: int) -> st.SearchStrategy[tuple[int, ...]]:
     cuts = st.sets(st.integers(1, tokens - 1), max_size=8)
     return cuts.map(
         lambda c: tuple(b - a for a, b in zip([0, *sorted(c)], [*sorted(c), tokens], strict=True))
+    )
+
+
+def masked(selection: Selection, *sights: Sight) -> st.SearchStrategy[Case]:
+    """Attention under one of these masks, over any heads and lengths."""
+    return st.builds(
+        MaskedAttentionCase,
+        dtype=dtypes(selection),
+        seed=seeds,
+        batch=st.integers(2, 3),
+        kv_heads=st.sampled_from([2, 3, 1, 6]),
+        head_dim=st.sampled_from([16, 8, 32]),
+        tokens=st.integers(3, 33),
+        past=st.sampled_from([0, 7, 64]),
+        sight=st.sampled_from(sights),
+    )
+
+
+def many(lengths: Sequence[int]) -> bool:
+    """Whether there are rows enough for a budget."""
+    return sum(lengths) >= ROWS
+
+
+def padded(selection: Selection) -> st.SearchStrategy[Case]:
+    """Small models of the selected variants on rows of different length, a few tokens in the first."""
+    sides: tuple[Side, ...] = ("left", "right")
+    lengths = st.tuples(st.integers(2, 9), st.integers(0, 40), st.integers(0, 40)).filter(many)
+    return st.tuples(st.sampled_from(selection.smalls()), lengths, st.integers(0, 9)).flatmap(
+        lambda one: st.builds(
+            PaddedCase,
+            dtype=dtypes(selection),
+            seed=st.integers(0, 50),
+            variant=st.just(one[0][0]),
+            shape=st.just(one[0][1]),
+            regime=st.sampled_from(REGIMES),
+            batch=st.just(len(one[1])),
+            tokens=st.just(max(one[1]) + one[2]),
+            lengths=st.just(one[1]),
+            side=st.sampled_from(sides),
+            filler=st.integers(0, 130),
+        )
+    )
+
+
+def packed(selection: Selection) -> st.SearchStrategy[Case]:
+    """Small models of the selected variants on rows of two documents and more."""
+    documents = st.lists(st.integers(1, 17), min_size=2, max_size=6).filter(many).map(tuple)
+    return st.tuples(st.sampled_from(selection.smalls()), documents).flatmap(
+        lambda one: st.builds(
+            PackedCase,
+            dtype=dtypes(selection),
+            seed=st.integers(0, 50),
+            variant=st.just(one[0][0]),
+            shape=st.just(one[0][1]),
+            regime=st.sampled_from(REGIMES),
+            batch=st.integers(2, 3),
+            tokens=st.just(sum(one[1])),
+            documents=st.just(one[1]),
+            reset=st.booleans(),
+        )
     )

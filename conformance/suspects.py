@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from conformance.case_spec import parse_case
-from conformance.cases import ModelCase
+from conformance.cases import HistoryCase, ModelCase
 from conformance.implementations.base import Unsupported
 from conformance.records import Record, Status
 from conformance.subject import Subject
@@ -48,6 +48,8 @@ def locate(tally: Tally) -> None:
 def blamed(record: Record, subject: Subject) -> Record:
     """The record of a failure with its suspect, and the steps around it where taps are shown."""
     case, part = parse_case(record.case), record.requirement.partition("-")[0]
+    if isinstance(case, HistoryCase):
+        return replace(record, suspect=BEYOND["CACHE"])
     if not isinstance(case, ModelCase):
         return replace(record, suspect=f"{OPS.get(part, part.lower())}: the op itself, asked alone")
     return explained(record, lambda: trace(subject, case))

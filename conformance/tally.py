@@ -14,10 +14,11 @@ from pathlib import Path
 
 import torch
 
-from conformance.cases import Case, ModelCase, TableCase
+from conformance.cases import Case, HistoryCase, ModelCase, TableCase
 from conformance.implementations.base import Unsupported
 from conformance.numerics.verdict import Verdict, worst_of
 from conformance.records import Record, Status
+from conformance.schema import well_formed
 from conformance.subject import OPTIONS, Subject, options
 
 CLONE = Path(__file__).resolve().parent.parent
@@ -66,7 +67,8 @@ class Tally:
             outcome = self._outcomes[case.twin] = self.examine(case)
         if outcome.case != case.spec:
             repro = self.repro(case) if outcome.repro else ""
-            outcome = replace(outcome, variant=case.subject, case=case.spec, repro=repro)
+            script = self.script(case) if outcome.script else ""
+            outcome = replace(outcome, variant=case.subject, case=case.spec, repro=repro, script=script)
         self.add(outcome)
         return outcome
 
@@ -89,7 +91,8 @@ class Tally:
         except Unsupported as unsupported:
             return replace(blank, status=Status.UNSUPPORTED, reason=str(unsupported), repro="")
         except Exception as error:  # noqa: BLE001 - whatever a subject raises is a result
-            return replace(blank, status=Status.ERROR, reason=describe_exception(error))
+            reason = self.placed(describe_exception(error), case)
+            return replace(blank, status=Status.ERROR, reason=reason, script=self.script(case))
         given = verdicts if isinstance(verdicts, list) else [verdicts]
         if not given or not all(isinstance(verdict, Verdict) for verdict in given):
             raise TypeError(f"{self.question.title} returned {verdicts!r}, expected a Verdict or several")
@@ -102,9 +105,16 @@ class Tally:
             budget=verdict.budget,
             headroom=verdict.headroom,
             coordinate=verdict.coordinate,
-            reason=verdict.reason if verdict.passed else self.advised(verdict.reason, case),
+            reason=verdict.reason
+            if verdict.passed
+            else self.placed(self.advised(verdict.reason, case), case),
             repro="" if verdict.passed else blank.repro,
-            facts={**verdict.facts, **({"warned": str(warned[0].message)[:300]} if warned else {})},
+            facts={
+                **verdict.facts,
+                **({"kinds of cache": kinds} if (kinds := self.kinds(case)) else {}),
+                **({"warned": str(warned[0].message)[:300]} if warned else {}),
+            },
+            script="" if verdict.passed else self.script(case),
         )
 
     def advised(self, reason: str, case: Case) -> str:
@@ -114,6 +124,25 @@ class Tally:
             return reason
         asked = f"the config asks for {', '.join(options(case))}: who does not know it refuses to build"
         return f"{reason}; {asked}" if reason else asked
+
+    def placed(self, reason: str, case: Case) -> str:
+        """The reason of a failure, and of what kind the caches are."""
+        return "; ".join(filter(None, (reason, self.kinds(case))))
+
+    def kinds(self, case: Case) -> str:
+        """Of what kind each cache of a history is; "" where there is one kind alone."""
+        if not isinstance(case, HistoryCase):
+            return ""
+        try:
+            there = self.subject.model(case.twin.models[0]).cache_kinds()
+            made = {(event[1], there[event[4] % len(there)]) for event in case.events if event[0] == "new"}
+        except Exception:  # noqa: BLE001 - whatever is wrong with a subject is told by what was judged
+            return ""
+        return ", ".join(f"cache {cache} is {kind}" for cache, kind in sorted(made)) if there[1:] else ""
+
+    def script(self, case: Case) -> str:
+        """A history of caches as a Python file of its own; "" for other cases."""
+        return case.script(self.subject.implementation.name) if isinstance(case, HistoryCase) else ""
 
     def add(self, outcome: Record) -> None:
         """Count an outcome; the worst one of a variant and dtype is kept whole."""
@@ -189,4 +218,4 @@ def describe_exception(error: BaseException) -> str:
     own = [f for f in frames if not any(part in f.filename for part in NOT_THE_USERS)]
     frames = own or frames
     where = f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"[:2000]
+    return str(well_formed(f"{type(error).__name__}: {error}{where}"[:2000]))

@@ -12,7 +12,19 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from conformance.cases import AttentionCase, Case, GateCase, ModelCase, NormCase, RotateCase, TableCase
+from conformance.cases import (
+    AttentionCase,
+    Case,
+    GateCase,
+    LongAttentionCase,
+    MaskedAttentionCase,
+    ModelCase,
+    NormCase,
+    PackedCase,
+    PaddedCase,
+    RotateCase,
+    TableCase,
+)
 from conformance.numerics.settings import Setting
 from conformance.weights import hidden_order, permute_jointly
 from reference_impl import Llama, Ops
@@ -126,14 +138,22 @@ def attention_core(case: Case, setting: Setting) -> Tensor:
     """Attention of rotated q on k and v, causal bottom-right; [B, H, T, d]."""
     case = cast(AttentionCase, case)
     q, k, v = (t.to(setting.dtype) for t in case.inputs())
-    return attention_of(q, k, v, setting.ops, setting.order)
+    return attention_of(q, k, v, causal(case), setting.ops, setting.order)
 
 
-def attention_of(q: Tensor, k: Tensor, v: Tensor, ops: Ops, order: int) -> Tensor:
-    """Causal attention, bottom-right, its scores and its weighted mean summed in the given order."""
-    (*_, tokens, head_dim), keys = q.shape, k.shape[-2]
+def long_attention(case: Case, setting: Setting) -> Tensor:
+    """Attention of the queries that are compared, on all keys that each sees; [B, H, asked, d]."""
+    case = cast(LongAttentionCase, case)
+    q, k, v = (t.to(setting.dtype) for t in case.inputs())
+    at = case.places()
+    return attention_of(q[:, :, at], k, v, causal(case)[at], setting.ops, setting.order)
+
+
+def attention_of(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, ops: Ops, order: int) -> Tensor:
+    """Attention under a mask [..., T, S], its scores and its weighted mean summed in the given order."""
+    head_dim, keys = q.shape[-1], k.shape[-2]
     at, width = shuffle(keys, order), shuffle(head_dim, order)
-    mask = causal_mask(tokens, keys)[:, at]
+    mask = mask[..., at]
     return ops.attention(q[..., width], k[:, :, at][..., width], v[:, :, at], mask, scale(head_dim), ops)
 
 
@@ -198,7 +218,7 @@ def _layer(case: ModelCase, setting: Setting, part: str, shift: int = 0) -> Tens
         hidden_order(case.config, setting.order) if setting.order else torch.arange(case.config.hidden_size)
     )
     x = case.hidden().to(setting.dtype)[..., order]
-    step = model.step(case.layer, case.positions() + shift, causal_mask(case.tokens, case.tokens))
+    step = model.step(case.layer, case.positions() + shift, model.mask(case.tokens, case.tokens))
     y = torch.empty_like(x)
     y[..., order] = getattr(setting.ops, part)(x, model.layers[case.layer], step)
     return y
@@ -223,3 +243,37 @@ def mlp(case: Case, setting: Setting) -> Tensor:
 def block(case: Case, setting: Setting) -> Tensor:
     """A whole layer; [B, T, D]."""
     return _layer(cast(ModelCase, case), setting, "block")
+
+
+def logits_alone(case: Case, setting: Setting) -> Tensor:
+    """Logits of all real tokens, each row and each document computed on its own; [N, V].
+
+    So the right answer to a padded or packed batch owes nothing to the reference's own masks.
+    """
+    case = cast(PaddedCase | PackedCase, case)
+    model, pieces = model_of(case, setting), case.alone()
+    found: dict[int, Tensor] = {}
+    for length in {len(tokens) for tokens, _ in pieces}:
+        which = [i for i, (tokens, _) in enumerate(pieces) if len(tokens) == length]
+        begins = torch.tensor([pieces[i][1] for i in which])
+        tokens = torch.stack([pieces[i][0] for i in which])
+        rows = model(tokens, positions=begins[:, None] + torch.arange(length))
+        found.update(zip(which, rows, strict=True))
+    return torch.cat([found[i] for i in sorted(found)])
+
+
+def masked_attention(case: Case, setting: Setting) -> Tensor:
+    """Attention of every query that sees something, on the keys that any query of its row sees; [N, H, d].
+
+    The others are left out, so that nothing in them can matter.
+    """
+    case = cast(MaskedAttentionCase, case)
+    q, k, v = (t.to(setting.dtype) for t in case.inputs())
+    width, rows = shuffle(case.head_dim, setting.order), []
+    for q_HTd, k_GSd, v_GSd, mask in zip(q, k, v, case.rows(), strict=True):
+        seen = mask.any(dim=0).nonzero()[:, 0]
+        at = seen[shuffle(len(seen), setting.order)]
+        keys, values = k_GSd[None, :, at][..., width], v_GSd[None, :, at]
+        ops, shown = setting.ops, mask[:, at]
+        rows.append(ops.attention(q_HTd[None][..., width], keys, values, shown, case.scale, ops))
+    return torch.cat(rows).transpose(1, 2)[case.sees()]

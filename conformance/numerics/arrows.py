@@ -138,7 +138,9 @@ def rotation(at: Place, x_BHTd: Tensor) -> Tensor:
 
 def attention(at: Place, q_BHTd: Tensor, k_BGTd: Tensor, v_BGTd: Tensor) -> Tensor:
     """Causal attention, the heads side by side; [B, T, H·d]."""
-    y_BHTd = answers.attention_of(q_BHTd, k_BGTd, v_BGTd, at.way.model.ops, at.way.order)
+    model = at.way.model
+    mask = model.mask(q_BHTd.shape[2], k_BGTd.shape[2])
+    y_BHTd = answers.attention_of(q_BHTd, k_BGTd, v_BGTd, mask, model.ops, at.way.order)
     return y_BHTd.transpose(1, 2).flatten(2)
 
 

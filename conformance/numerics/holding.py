@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
 from torch import Tensor, UntypedStorage
 
+from conformance.implementations.base import Held
 from conformance.numerics.verdict import Verdict
 from reference_impl import LlamaConfig, Rope
 from reference_impl.rope import inv_freq, tables
@@ -63,6 +65,31 @@ def judge_bytes(what: str, tensors: Iterable[Tensor], expected: int, *, at_most:
     )
 
 
+def judge_same(after: Iterable[Held], before: Iterable[Held], config: LlamaConfig, when: str) -> Verdict:
+    """Whether a model holds what it held, to the bit; rounded to a dtype, but for frequencies and angles.
+
+    Args:
+        after, before: all that it holds.
+        config: of the model.
+        when: since when, in words.
+    """
+    now = {held.name: held.tensor for held in after}
+    found = []
+    for held in before:
+        name, old, new = held.name, held.tensor, now.get(held.name)
+        if new is None:
+            found.append(f"{name} is gone {when}")
+        elif held.kind == "buffer" and new.dtype != old.dtype and resembles_rotary(old, config) in KEPT:
+            found.append(
+                f"{name} is {new.dtype} {when}, and holds {resembles_rotary(old, config)}: {old.dtype}"
+            )
+        elif not torch.equal(new, old.to(new.dtype)):
+            off = float((new.double() - old.double()).abs().max()) if new.shape == old.shape else math.inf
+            found.append(f"{name} has changed {when}, by up to {off:.3g}")
+    return Verdict(passed=not found, measure="the same bits", reason="; ".join(found[:5]))
+
+
+KEPT = ("frequencies", "angles")  # what is rounded for a dtype comes after them
 ROUNDINGS = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 
 

@@ -6,6 +6,7 @@ the worst over the accepted conventions and reduction orders, on this very case:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Hashable, Iterable
@@ -189,6 +190,35 @@ def unchanged(call: Callable[..., object], **inputs: Tensor) -> Verdict:
     call(*inputs.values())
     touched = [name for name, value in inputs.items() if not torch.equal(before[name], value)]
     return exact(not touched, "inputs unchanged", f"{', '.join(touched)} changed during the call")
+
+
+def without_memory(ask: Callable[[Case], Tensor], answer: Answer, case: Case, *others: Case) -> list[Verdict]:
+    """The verdicts on a case that is asked first, and last again behind others: right, and the same bits.
+
+    Args:
+        ask: what the implementation gives on a case.
+        answer: how the reference answers it.
+        case: the one that is asked twice.
+        others: what is asked between; of another dtype they are asked alone, for it may not be offered.
+    """
+    first, verdicts = ask(case).clone(), []
+    for other in others:
+        if other.dtype == case.dtype:
+            verdicts.append(judge(ask(other), answer, other))
+        else:
+            with contextlib.suppress(Exception):
+                ask(other)
+    again = ask(case)
+    verdicts += [judge(first, answer, case)]
+    at = None if torch.equal(first, again) else first_other(first, again)
+    return [*verdicts, exact(at is None, "the same bits", "other bits after other inputs", at or ())]
+
+
+def first_other(one: Tensor, other: Tensor) -> tuple[int, ...]:
+    """Index of the first element in which two tensors differ; () where their shapes do."""
+    if one.shape != other.shape:
+        return ()
+    return tuple(int(i) for i in (one != other).nonzero()[0])
 
 
 def worst_of(*verdicts: Verdict) -> Verdict:
