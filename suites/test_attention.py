@@ -6,6 +6,8 @@ import torch
 
 from conformance import (
     AttentionCase,
+    CompiledAttentionCase,
+    LongAttentionCase,
     ModelCase,
     Unsupported,
     agree,
@@ -16,6 +18,7 @@ from conformance import (
     judge,
     strategies,
     unchanged,
+    without_memory,
     worst_of,
 )
 
@@ -86,16 +89,69 @@ def test_weights_sum_to_one_also_over_many_keys(subject, case):
     return judge(asks.attention_core(subject, case), answers.attention_core, case)
 
 
+# Lengths around the tiles of kernels.
+TILES = (31, 32, 33, 63, 64, 65, 127, 128, 129)
+
+
+def tile_cases(selection):
+    """A step on so many keys, a chunk behind others, and a whole sequence; single rows, and several."""
+    for dtype in selection.dtypes:
+        for i, n in enumerate(TILES):
+            yield AttentionCase(dtype=dtype, tokens=1, past=n - 1, batch=1 + i % 3)
+            yield AttentionCase(dtype=dtype, tokens=n, batch=3 - i % 3, kv_heads=3)
+        yield from (AttentionCase(dtype=dtype, tokens=17, past=n - 17, batch=2) for n in (33, 64, 127))
+        yield from (AttentionCase(dtype=dtype, tokens=1, past=n, batch=7) for n in (37, 69))
+
+
+@check("ATTN-10", cases=tile_cases, draws=strategies.attentions)
+def test_lengths_around_the_tiles_of_kernels_are_as_others(subject, case):
+    return judge(asks.attention_core(subject, case), answers.attention_core, case)
+
+
+LAYOUTS = ("transposed", "sliced", "expanded")
+
+
+def layout_cases(selection):
+    """Also one past a tile, and step by step, where kernels take shortcuts."""
+    for dtype in selection.dtypes:
+        for layout in LAYOUTS:
+            for tokens, past in ((17, 0), (33, 0), (1, 32), (5, 60)):
+                yield AttentionCase(dtype=dtype, tokens=tokens, past=past, batch=3, layout=layout)
+
+
+@check("ATTN-10", cases=layout_cases, draws=lambda s: strategies.attentions(s, LAYOUTS))
+def test_q_k_and_v_may_be_views_in_any_order_of_memory(subject, case):
+    return judge(asks.attention_core(subject, case), answers.attention_core, case)
+
+
+def long_cases(selection):
+    """4096 tokens of one head in float32; more heads, in every dtype, where there is time."""
+    if "float32" in selection.dtypes:
+        yield LongAttentionCase(heads=1)
+    if selection.profile == "thorough":
+        yield from (LongAttentionCase(dtype=dtype) for dtype in selection.dtypes)
+
+
+@check("ATTN-10", cases=long_cases)
+def test_four_thousand_tokens_are_as_few(subject, case):
+    return judge(asks.long_attention(subject, case), answers.long_attention, case)
+
+
 def backend_cases(selection):
     for dtype in selection.dtypes:
         yield AttentionCase(dtype=dtype)
         yield AttentionCase(dtype=dtype, past=7, tokens=5, batch=3, kv_heads=3)
         yield AttentionCase(dtype=dtype, tokens=65, gain=8.0)
         yield AttentionCase(dtype=dtype, tokens=1, past=64, kv_heads=1)
+    if selection.profile == "thorough" and "float32" in selection.dtypes:
+        yield from (CompiledAttentionCase(tokens=t, past=p, batch=2) for t, p in ((128, 0), (33, 95)))
 
 
 @check("ATTN-7", cases=backend_cases, draws=strategies.attentions)
 def test_every_backend_gives_the_same(subject, case):
+    """Those that are compiled for each shape in the thorough profile alone, on two shapes."""
+    if isinstance(case, CompiledAttentionCase):
+        return judge(asks.compiled_attention(subject, case), answers.attention_core, case)
     cores = subject.implementation.attention_cores()
     if len(cores) < 2:
         raise Unsupported(f"offers one attention backend alone: {', '.join(cores) or 'none'}")
@@ -114,6 +170,19 @@ def test_attention_leaves_q_k_v_and_the_mask_as_they_were(subject, case):
     core, mask, scale = core_of(subject, case)
     q, k, v = (subject.on_device(t) for t in case.inputs())
     return unchanged(lambda q, k, v, mask: core(q, k, v, mask, scale), q=q, k=k, v=v, mask=mask)
+
+
+@check("ATTN-11", cases=few_groups)
+def test_attention_has_no_memory(subject, case):
+    """The same case first, and last, after others of the same shape, longer, and of another dtype."""
+    return without_memory(
+        lambda c: asks.attention_core(subject, c),
+        answers.attention_core,
+        case,
+        replace(case, dtype="float32" if case.dtype == "bfloat16" else "bfloat16"),
+        replace(case, seed=case.seed + 1),
+        replace(case, tokens=65, past=7),
+    )
 
 
 # In a layer.
@@ -229,3 +298,16 @@ def test_a_layer_leaves_its_input_as_it_was(subject, case):
     return unchanged(
         lambda x, positions: model.attention_module(x, positions, case.layer), x=x, positions=positions
     )
+
+
+@check("ATTN-12", cases=few_models())
+def test_a_whole_layer_leaves_its_input_as_it_was(subject, case):
+    x, positions = (subject.on_device(t) for t in (case.hidden(), case.positions()))
+    model = subject.model(case)
+    return unchanged(lambda x, positions: model.block(x, positions, case.layer), x=x, positions=positions)
+
+
+@check("ATTN-12", cases=few_models())
+def test_a_network_leaves_its_input_as_it_was(subject, case):
+    x, model = subject.on_device(case.hidden()), subject.model(case)
+    return unchanged(lambda x: model.mlp(x, case.layer), x=x)

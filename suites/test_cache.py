@@ -1,5 +1,7 @@
 """CACHE: prefill, decode, chunks, and where the next token stands."""
 
+from dataclasses import replace
+
 import torch
 
 from conformance import (
@@ -62,10 +64,15 @@ def test_the_next_position_is_the_number_of_tokens_processed(subject, case):
 
 
 def store_cases(selection):
-    """32 tokens, so that caches that grow by blocks end with a whole one; and a single head."""
+    """32 tokens, so that caches that grow by blocks end with a whole one; and a single head.
+
+    A sliding window may keep all but one of its tokens and no more: of those, as many.
+    """
     for dtype in selection.dtypes:
         for variant, shape in selection.smalls():
-            yield ModelCase(dtype=dtype, variant=variant, shape=shape, batch=2, tokens=32)
+            case = ModelCase(dtype=dtype, variant=variant, shape=shape, batch=2, tokens=32)
+            window = case.config.sliding_window
+            yield case if window is None else replace(case, tokens=window - 1)
         variant, shape = selection.smalls()[0]
         one = (("num_key_value_heads", 1),)
         yield ModelCase(dtype=dtype, variant=variant, shape=shape, batch=2, tokens=32, but=one)
@@ -87,6 +94,33 @@ def test_the_cache_stores_kv_heads_and_no_more_tokens_than_asked_for(subject, ca
     reason = f"stores {heads:g} heads of {config.head_dim} a token, layer and key, expected {expected}"
     size = memory_of(config, case.torch_dtype, batch=case.batch, tokens=case.tokens).cache_bytes
     return [exact(heads == expected, "heads", reason), judge_bytes("keys and values", tensors, size)]
+
+
+def shown_cases(selection):
+    """A few tokens: every key and value matters."""
+    for dtype in selection.dtypes:
+        for variant, shape in selection.few():
+            yield ModelCase(dtype=dtype, variant=variant, shape=shape, batch=2, tokens=6)
+
+
+def last_logits(subject, case, turned=None):
+    """Of the last token, behind the others; one of the tensors that the cache shows is negated before."""
+    model = subject.model(case)
+    first, last = subject.on_device(case.token_ids()).split([case.tokens - 1, 1], dim=1)
+    cache = model.new_cache(case.batch, case.tokens)
+    model.step(first, cache)
+    tensors = model.cache_tensors(cache)
+    if turned is not None:
+        tensors[turned].neg_()
+    return model.step(last, cache), len(tensors)
+
+
+@check("CACHE-6", cases=shown_cases)
+def test_what_the_cache_shows_is_what_the_model_reads(subject, case):
+    right, count = last_logits(subject, case)
+    idle = [i for i in range(count) if torch.equal(last_logits(subject, case, i)[0], right)]
+    reason = f"{len(idle)} of the {count} tensors that are shown can be negated, and the next logits stay"
+    return exact(count > 0 and not idle, "read back", reason)
 
 
 @check("CACHE-7", cases=store_cases)

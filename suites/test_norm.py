@@ -13,9 +13,12 @@ from conformance import (
     judge,
     norm_convention,
     strategies,
+    without_memory,
 )
 
-WIDTHS = (48, 1, 129, 576)
+WIDTHS = (48, 1, 2, 31, 33, 129, 576, 4097)
+# Sequences and layout: [B, T, n], and views.
+LAYOUTS = ((3, "contiguous"), (3, "transposed"), (0, "sliced"), (0, "transposed"))
 SIXTEEN_BIT = ("float16", "bfloat16")
 
 
@@ -27,11 +30,18 @@ def norm_cases(selection):
         yield from (NormCase(dtype=dtype, n=n, rows=rows) for n in WIDTHS for rows in (1, 3))
         yield NormCase(dtype=dtype, pattern="ties", eps=1e-6)
         yield NormCase(dtype=dtype, pattern="denormal")
+        yield from (
+            NormCase(dtype=dtype, pattern="rows", sequences=n, layout=layout) for n, layout in LAYOUTS
+        )
 
 
 @check("NORM-1", cases=norm_cases, draws=strategies.norms)
 def test_divides_each_row_by_its_root_mean_square_and_applies_the_weight(subject, case):
     return judge(asks.rms_norm(subject, case), answers.rms_norm, case)
+
+
+def dtype_cases(selection):
+    return [NormCase(dtype=dtype, pattern="rows") for dtype in selection.dtypes]
 
 
 def row_cases(selection):
@@ -50,6 +60,20 @@ def test_rows_do_not_influence_one_another(subject, case):
     kept = subject.implementation.rms_norm(changed, weight, case.eps)[:1]
     same = kept.shape == alone.shape and bool((kept == alone).all() and (together[:1] == alone).all())
     return [*verdicts, exact(same, "row alone, to the bit", "row 0 changes with the rows beside it", (0,))]
+
+
+@check("NORM-1", cases=dtype_cases)
+def test_the_norm_has_no_memory(subject, case):
+    """The same case first, and last, after others of its shape and weight, wider, and of another dtype."""
+    return without_memory(
+        lambda c: asks.rms_norm(subject, c),
+        answers.rms_norm,
+        case,
+        replace(case, dtype="float32" if case.dtype == "bfloat16" else "bfloat16"),
+        replace(case, seed=case.seed + 1),
+        replace(case, n=129, rows=9),
+        replace(case, eps=0.1),
+    )
 
 
 def constant_cases(selection):
@@ -118,10 +142,6 @@ def divisor_cases(selection):
 @check("NORM-7", cases=divisor_cases)
 def test_the_divisor_is_n_and_every_element_takes_part(subject, case):
     return judge(asks.rms_norm(subject, case), answers.rms_norm, case)
-
-
-def dtype_cases(selection):
-    return [NormCase(dtype=dtype, pattern="rows") for dtype in selection.dtypes]
 
 
 @check("NORM-5", cases=dtype_cases, draws=strategies.norms)

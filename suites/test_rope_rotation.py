@@ -1,4 +1,6 @@
-"""ROPE 3-8: the rotation and its laws."""
+"""ROPE 3-8, 11 and 15: the rotation and its laws."""
+
+from dataclasses import replace
 
 import torch
 from hypothesis import strategies as st
@@ -13,17 +15,25 @@ from conformance import (
     check,
     judge,
     strategies,
+    unchanged,
+    without_memory,
 )
+
+FARTHEST = 131071  # the last position of Llama 3.1
+LAYOUTS = ("transposed", "sliced", "expanded")
 
 
 def rotation_cases(selection):
     for dtype in selection.dtypes:
-        yield from (RotateCase(dtype=dtype, head_dim=d) for d in (16, 8, 2, 64, 128))
+        yield from (RotateCase(dtype=dtype, head_dim=d) for d in (16, 8, 2, 34, 64, 128))
+        yield from (RotateCase(dtype=dtype, tokens=t, batch=1) for t in (31, 33, 65, 129))
         yield from (RotateCase(dtype=dtype, start=start) for start in (1, 60, 8190))
         yield RotateCase(dtype=dtype, batch=1, tokens=1, start=5)
         yield RotateCase(dtype=dtype, batch=3, tokens=1, start=5)
         yield RotateCase(dtype=dtype, pattern="one-hot")
         yield RotateCase(dtype=dtype, pattern="outlier", head_dim=64)
+        yield RotateCase(dtype=dtype, start=FARTHEST - 8)
+        yield from (RotateCase(dtype=dtype, layout=layout, tokens=5) for layout in LAYOUTS)
 
 
 @check("ROPE-3", cases=rotation_cases, draws=lambda s: strategies.rotations(s, st.just(0)))
@@ -68,6 +78,47 @@ def test_attention_does_not_change_when_all_positions_shift(subject, case):
     here = model.attention_module(x, positions, case.layer)
     shifted = model.attention_module(x, positions + answers.SHIFT, case.layer)
     return agree(shifted, here, answers.shifted_attention_module, case, EXACT_ORACLE)
+
+
+def few_rotations(selection):
+    return [RotateCase(dtype=dtype) for dtype in selection.dtypes]
+
+
+@check("ROPE-11", cases=few_rotations)
+def test_rotation_has_no_memory(subject, case):
+    """The same case first, and last, after others of its shape elsewhere, longer, and of another dtype."""
+    return without_memory(
+        lambda c: torch.cat(asks.rotation(subject, c), dim=1),
+        answers.apply_rope,
+        case,
+        replace(case, dtype="float32" if case.dtype == "bfloat16" else "bfloat16"),
+        replace(case, start=60, theta=1e4),
+        replace(case, seed=case.seed + 1, tokens=33),
+    )
+
+
+def kept_cases(selection):
+    """Contiguous, where a kernel may write in place; and not, where it may make copies."""
+    for dtype in selection.dtypes:
+        yield from (RotateCase(dtype=dtype, layout=layout) for layout in ("contiguous", "transposed"))
+
+
+@check("ROPE-15", cases=kept_cases)
+def test_q_k_and_the_tables_are_left_as_they_were(subject, case):
+    q, k = (subject.on_device(t) for t in case.inputs())
+    cos, sin = asks.contract_tables(subject, case)
+    return unchanged(subject.implementation.apply_rope, q=q, k=k, cos=cos, sin=sin)
+
+
+def token_cases(selection):
+    for variant, shape in selection.few():
+        yield ModelCase(variant=variant, shape=shape, tokens=9, places="gaps")
+
+
+@check("ROPE-15", cases=token_cases)
+def test_position_ids_and_tokens_are_left_as_they_were(subject, case):
+    tokens, positions = (subject.on_device(t) for t in (case.token_ids(), case.positions()))
+    return unchanged(subject.model(case).logits, tokens=tokens, positions=positions)
 
 
 def origin_cases(selection):
