@@ -147,11 +147,14 @@ def last_layer_skipped(config: LlamaConfig, weights: Weights) -> tuple[LlamaConf
 class TapsOfAnother(ReferenceModel):
     """Taps of a right model, shown by one that rotates adjacent pairs."""
 
-    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
+    def logits(
+        self, tokens_BT: Tensor, positions: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """See Model.logits."""
         llama = self.llama
         ops = replace(llama.ops, apply_rope=apply_rope_adjacent)
-        return Llama(llama.config, llama.weights, ops=ops, dtype=llama.dtype)(tokens_BT, positions=positions)
+        other = ReferenceModel(Llama(llama.config, llama.weights, ops=ops, dtype=llama.dtype))
+        return other.logits(tokens_BT, positions, mask)
 
 
 FAULTS: list[Fault] = [

@@ -131,33 +131,14 @@ class Cached(ReferenceModel):
 
     cache: ClassVar[type[KVCache]] = KVCache
 
-    def new_cache(self, batch: int, capacity: int) -> KVCache:
+    def new_cache(self, batch: int, capacity: int, kind: str = "") -> KVCache:  # noqa: ARG002 - there is one
         """See Model.new_cache."""
         return self.cache(self.llama.config, batch, capacity, self.llama.dtype)
 
 
-class WideCached(Cached):
-    """See WideCache."""
-
-    cache = WideCache
-
-
-class LongCached(Cached):
-    """See LongCache."""
-
-    cache = LongCache
-
-
-class StaticCached(Cached):
-    """See StaticCache."""
-
-    cache = StaticCache
-
-
-class Float32Cached(Cached):
-    """See Float32Cache."""
-
-    cache = Float32Cache
+def cached(cache: type[KVCache]) -> type[Cached]:
+    """A model with such a cache."""
+    return type(f"{cache.__name__}Cached", (Cached,), {"cache": cache})
 
 
 class LeftOver(ReferenceModel):
@@ -165,8 +146,12 @@ class LeftOver(ReferenceModel):
 
     kept: KVCache | None = None
 
-    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
+    def logits(
+        self, tokens_BT: Tensor, positions: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """See Model.logits."""
+        if mask is not None:
+            return super().logits(tokens_BT, positions, mask)
         batch, tokens = tokens_BT.shape
         if self.kept is None or self.kept.length != tokens or self.kept.k.shape[1] != batch:
             self.kept = self.new_cache(batch, 2 * tokens)
@@ -190,7 +175,7 @@ FAULTS: list[Fault] = [
         "cache.unwritten-seen",
         "CACHE-1",
         "huggingface/transformers#30437",
-        StaticCached,
+        cached(StaticCache),
         attention_module=unwritten_seen,
     ),
     model_fault("cache.left-over", "ATTN-11", "classical", LeftOver),
@@ -203,7 +188,7 @@ FAULTS: list[Fault] = [
         "ggml-org/llama.cpp#4097",
         attention_module=turned_back_and_forth,
     ),
-    model_fault("cache.query-heads", "CACHE-6", "tinygrad/tinygrad#2267", WideCached),
-    model_fault("cache.whole-context", "CACHE-6", "Lightning-AI/litgpt#1590", LongCached),
-    model_fault("cache.float32", "CACHE-7", "meta-pytorch/torchtune#398", Float32Cached),
+    model_fault("cache.query-heads", "CACHE-6", "tinygrad/tinygrad#2267", cached(WideCache)),
+    model_fault("cache.whole-context", "CACHE-6", "Lightning-AI/litgpt#1590", cached(LongCache)),
+    model_fault("cache.float32", "CACHE-7", "meta-pytorch/torchtune#398", cached(Float32Cache)),
 ]

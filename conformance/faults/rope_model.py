@@ -68,10 +68,12 @@ def of_row_0(frequencies: Tensor, positions: Tensor, dtype: torch.dtype) -> Pair
 class IdsAsDocuments(ReferenceModel):
     """Where position ids do not go on by one, a document is taken to begin that sees none before it."""
 
-    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
+    def logits(
+        self, tokens_BT: Tensor, positions: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """See Model.logits."""
-        if positions is None:
-            return super().logits(tokens_BT)
+        if positions is None or mask is not None:
+            return super().logits(tokens_BT, positions, mask)
         begins = positions.diff(dim=-1, prepend=positions[..., :1]) != 1
         document = begins.cumsum(dim=-1)
         same = document[..., :, None] == document[..., None, :]

@@ -157,9 +157,11 @@ class PaddedVocabulary(ReferenceModel):
         for name in {EMBEDDING, HEAD} & set(llama.weights):
             llama.weights[name] = functional.pad(llama.weights[name], (0, 0, 0, rows))
 
-    def logits(self, tokens_BT: Tensor, positions: Tensor | None = None) -> Tensor:
+    def logits(
+        self, tokens_BT: Tensor, positions: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """See Model.logits."""
-        return super().logits(tokens_BT, positions)[..., : self.llama.config.vocab_size]
+        return super().logits(tokens_BT, positions, mask)[..., : self.llama.config.vocab_size]
 
     def step(self, tokens_BT: Tensor, cache: KVCache) -> Tensor:
         """See Model.step."""
