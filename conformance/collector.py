@@ -13,6 +13,7 @@ import pytest
 from conformance import deviations, session
 from conformance.records import Record, Status, write_results
 from conformance.report import summary
+from conformance.schema import well_formed
 from conformance.session import command_line, versions
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Collector:
             if name == PROPERTY:
                 self.run.take(session.load(str(value)))
             elif name == CHECKPOINT_PROPERTY:
-                self.run.checkpoints.append(json.loads(str(value)))
+                self.run.checkpoints.append(well_formed(json.loads(str(value))))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -110,9 +111,9 @@ def verdict_lines(facts: dict[str, Any], records: list[Record], page: Path) -> l
 
 def render(run: Run, facts: dict[str, Any]) -> Path:
     """Write results.json, the page, and the step summary where a CI asks for one; the page's path."""
+    write_results(run.report, facts, run.records, run.checkpoints)  # first: whatever comes of the page
     from conformance.report.page import write_page  # noqa: PLC0415 - jinja2 is for those who get here
 
-    write_results(run.report, facts, run.records, run.checkpoints)
     page = write_page(run.report, facts, run.records, run.checkpoints)
     step_summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if step_summary:

@@ -8,18 +8,27 @@ shows is an unexpected pass, and one that fits nothing is stale; both are red.
 from __future__ import annotations
 
 import fnmatch
+import json
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
+from conformance.implementations import registry
 from conformance.records import Record, Status
+from conformance.schema import require
+from conformance.spec import requirement
 
-FIELDS = {"requirement", "implementation", "variant", "dtype", "versions", "reason"}
+FIELDS = {
+    **dict.fromkeys(("requirement", "implementation", "variant", "dtype"), str),
+    "versions": {...: str},
+    "reason": str,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +72,9 @@ def read_deviations(path: Path | None = None) -> list[Deviation]:
     """The project's own deviations, and those of a user's file on top.
 
     Raises:
-        ValueError: the file is no TOML, an entry lacks a field or has an unknown one, or a version specifier
-            is malformed; names the file and the entry.
+        ValueError: the file is no TOML or holds something else, an entry lacks a field, has an unknown one or
+            one of another type, its requirement or implementation does not exist, or a version specifier is
+            malformed; names the file and the entry.
     """
     own = files("conformance").joinpath("deviations.toml")
     found = _parse(own.read_text(encoding="utf-8"), "conformance/deviations.toml")
@@ -73,28 +83,51 @@ def read_deviations(path: Path | None = None) -> list[Deviation]:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise ValueError(f"cannot read the deviations file {path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is no TOML, which is UTF-8: {error}") from error
         found += _parse(text, str(path))
     return found
 
 
 def _parse(text: str, source: str) -> list[Deviation]:
     try:
-        entries = tomllib.loads(text).get("deviation", [])
+        content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{source} is no TOML: {error}") from error
-    found = []
-    for number, entry in enumerate(entries, start=1):
-        if set(entry) != FIELDS:
-            raise ValueError(
-                f"{source}, deviation {number}: fields {sorted(entry)}, expected exactly {sorted(FIELDS)}"
-            )
-        try:
-            for spec in entry["versions"].values():
-                SpecifierSet(spec)
-        except InvalidSpecifier as error:
-            raise ValueError(f"{source}, deviation {number}: {error}") from error
-        found.append(Deviation(**entry, source=source))
-    return found
+    entries = content.pop("deviation", [])
+    if content or not isinstance(entries, list):
+        found = f"holds {', '.join(map(repr, content))}" if content else f"deviation is {entries!r}"
+        raise ValueError(f"{source}: {found}, expected entries [[deviation]] and nothing else")
+    return [_entry(entry, source, f"{source}, deviation {n}") for n, entry in enumerate(entries, start=1)]
+
+
+def _entry(entry: Any, source: str, where: str) -> Deviation:
+    if not isinstance(entry, dict) or set(entry) != set(FIELDS):
+        there = f"fields {sorted(entry)}" if isinstance(entry, dict) else repr(entry)
+        raise ValueError(f"{where}: {there}, expected exactly {sorted(FIELDS)}")
+    try:
+        require(entry, FIELDS, "it")
+        requirement(entry["requirement"])
+        _require_single(entry["implementation"])
+        for spec in entry["versions"].values():
+            SpecifierSet(spec)
+    except (InvalidSpecifier, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from error
+    return Deviation(**entry, source=source)
+
+
+def _require_single(name: str) -> None:
+    """Require the name of one implementation, as records have it; it need not be installed."""
+    if name in registry.GROUPS:
+        raise ValueError(
+            f"{name!r} is several; an entry each for {', '.join(registry.GROUPS[name])} is needed"
+        )
+    if name not in registry.BUILTIN:
+        registry.expand([name])
+    if name.startswith(registry.FAULT_PREFIX):
+        from conformance.faults import named  # noqa: PLC0415 - rarely asked for
+
+        named(name.removeprefix(registry.FAULT_PREFIX))
 
 
 def apply(
@@ -160,10 +193,10 @@ def draft(records: Sequence[Record], versions: dict[str, str]) -> str:
         "\n".join(
             [
                 "[[deviation]]",
-                f'requirement = "{r.requirement}"',
-                f'implementation = "{r.implementation}"',
-                f'variant = "{r.variant}"',
-                f'dtype = "{r.dtype}"',
+                f"requirement = {_text(r.requirement)}",
+                f"implementation = {_text(r.implementation)}",
+                f"variant = {_text(r.variant)}",
+                f"dtype = {_text(r.dtype)}",
                 "versions = { "
                 + ", ".join(f'{n} = "=={v}"' for n, v in sorted(versions.items()) if n in _LIBRARIES)
                 + " }",
@@ -176,4 +209,9 @@ def draft(records: Sequence[Record], versions: dict[str, str]) -> str:
     return "\n\n".join(blocks) + "\n" if blocks else ""
 
 
-_LIBRARIES = {"torch", "transformers", "litgpt"}
+_LIBRARIES = {"torch", "transformers", "litgpt", "llms-from-scratch"}
+
+
+def _text(name: str) -> str:
+    """A name as TOML writes it, quotes and backslashes escaped."""
+    return json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -146,7 +146,7 @@ def subject(request: pytest.FixtureRequest) -> Subject:
         reason=reason,
     )
     request.node.user_properties.append((PROPERTY, session.dump([record])))
-    pytest.fail(f"{request.param} cannot be used: {reason}", pytrace=False)
+    pytest.fail(f"{record.implementation} cannot be used: {record.reason}", pytrace=False)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from conformance.implementations import registry
 from conformance.records import Record
+from conformance.schema import well_formed
 
 if TYPE_CHECKING:
     from conformance.checks import Selection
@@ -26,6 +27,7 @@ PACKAGES = (
     "torch",
     "transformers",
     "litgpt",
+    "llms-from-scratch",
     "numpy",
     "hypothesis",
     "pytest",
@@ -91,7 +93,7 @@ class Run:
 
         started = dt.datetime.fromtimestamp(self.started, tz=dt.UTC)
         judged = {r.requirement for r in self.records}
-        return {
+        facts: dict[str, Any] = {
             "started": started.isoformat(timespec="seconds"),
             "seconds": round(time.time() - self.started, 1),
             "interrupted": interrupted,
@@ -109,6 +111,7 @@ class Run:
             "variants": [v.name for v in self.selection.variants],
             "requirements": {i: r.statement for i, r in requirements().items() if i in judged},
         }
+        return dict(well_formed(facts))
 
 
 def find(name: str) -> Any:

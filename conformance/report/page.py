@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from conformance.records import Record, write_atomically
 from conformance.report.view import WORDS, Detail, view
 from conformance.report.words import SYMBOLS, coordinate, status_word
+from conformance.schema import well_formed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -18,12 +19,12 @@ PAGE_NAME = "index.html"
 PAGE_BYTES = 1_000_000
 # From everything down to what any run fits into.
 DETAILS = (
-    Detail(rows=400, blocks=60, lines=400, marks=40, text=4000, cases=True, reasons=True),
-    Detail(rows=400, blocks=60, lines=400, marks=20, text=1500, cases=False, reasons=True),
-    Detail(rows=16, blocks=40, lines=400, marks=20, text=1500, cases=False, reasons=True),
-    Detail(rows=8, blocks=40, lines=400, marks=20, text=1500, cases=False, reasons=True),
-    Detail(rows=3, blocks=25, lines=200, marks=10, text=600, cases=False, reasons=True),
-    Detail(rows=0, blocks=10, lines=50, marks=5, text=300, cases=False, reasons=False),
+    Detail(rows=400, blocks=60, lines=600, marks=40, text=4000, scripts=True, cases=True, reasons=True),
+    Detail(rows=400, blocks=60, lines=600, marks=20, text=1500, scripts=False, cases=False, reasons=True),
+    Detail(rows=16, blocks=40, lines=400, marks=20, text=1500, scripts=False, cases=False, reasons=True),
+    Detail(rows=8, blocks=40, lines=400, marks=20, text=1500, scripts=False, cases=False, reasons=True),
+    Detail(rows=3, blocks=25, lines=200, marks=10, text=600, scripts=False, cases=False, reasons=True),
+    Detail(rows=0, blocks=10, lines=50, marks=5, text=300, scripts=False, cases=False, reasons=False),
 )
 
 
@@ -67,9 +68,11 @@ def render(
     """
     template = _environment().get_template("page.html")
     for detail in DETAILS:
-        text = template.render(view(run, records, checkpoints, detail, note, power))
+        text = well_formed(template.render(view(run, records, checkpoints, detail, note, power)))
+        # Cases are full of apostrophes, which need be written so between apostrophes alone: there are none.
+        text = text.replace("&#39;", "'")
         if len(text.encode()) < PAGE_BYTES:
-            return text
+            return str(text)
     raise ValueError(
         f"the page takes {len(text.encode())} bytes in its shortest form, expected under {PAGE_BYTES}: "
         f"{len(records)} records of {len(run['implementations'])} implementations are too many for one page; "

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.records import RESULTS_NAME
+from conformance.records import read_content, told_of
 from conformance.report.words import clipped, count, listed
+from conformance.schema import PLACE, POWER, require
 
 KILLED, SURVIVED, ERROR = "killed", "survived", "error"
 _LEFT, _STEP, _GAP = 196, 11, 5  # where columns begin, how far apart they stand, and parts of the spec
@@ -42,9 +42,18 @@ class Row:
 
 
 def read_power(folder: Path) -> dict[str, Any] | None:
-    """The kill matrix of a folder's results.json; None where none was measured."""
-    content = json.loads((folder / RESULTS_NAME).read_text(encoding="utf-8"))
-    found: dict[str, Any] | None = content.get("power")
+    """The kill matrix of a folder's results.json; None where none was measured.
+
+    Raises:
+        OSError, ValueError: as records.read_results does.
+    """
+    found: dict[str, Any] | None = read_content(folder).get("power")
+    if found is not None:
+        with told_of(folder):
+            require(found, POWER, "power")
+            for fault in found["faults"]:
+                if fault["located"] is not None:
+                    require(fault["located"], PLACE, f"located of {fault['fault']}")
     return found
 
 

@@ -183,7 +183,9 @@ def _block(cell: Cell, statement: str) -> str:
         if text:
             lead = f"  {label:<10}" if label else "  "
             body.append(lead + textwrap.indent(text, " " * 12).lstrip())
-    return "\n".join([title, *body])
+    # From the margin on, so that it can be copied as it stands.
+    script = ["  script    the history as a Python file:", "", worst.script] if worst.script else []
+    return "\n".join([title, *body, *script])
 
 
 def _where(record: Record) -> str:

@@ -25,6 +25,8 @@ from conformance.records import SEVERITY, Record, Status
 from conformance.spec import ASKS, requirements
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
+# What begins the spec of a case that asks more than one op alone.
+WHOLE = ("ModelCase", "PaddedCase", "PackedCase", "PeakCase", "HistoryCase", "checkpoint")
 _RANK = {status: rank for rank, status in enumerate(SEVERITY)}
 
 
@@ -55,7 +57,7 @@ class Cell:
     @property
     def alone(self) -> bool:
         """Whether its worst record is of an op that was asked alone, without a model around it."""
-        return self.worst.case != "" and not self.worst.case.startswith(("ModelCase", "checkpoint"))
+        return self.worst.case != "" and not self.worst.case.startswith(WHOLE)
 
     @property
     def standing(self) -> Standing:

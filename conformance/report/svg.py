@@ -19,6 +19,7 @@ _EDGE = 10
 _ROW = 38
 _HEAD = 22
 _DOT = 3.2
+_HIGH = 6  # the last of the dots of one place
 _PLOT = {"left": 40, "right": 352, "top": 12, "bottom": 150}
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -203,7 +204,9 @@ def _row(name: str, top: float, records: list[Record], axis: Log, told: int) -> 
         x = axis(record.headroom or 0.0)
         # Dots of the same place stand around the middle, in a fixed order: a picture that can be compared.
         height = stacks[int(x / _DOT)] = stacks.get(int(x / _DOT), -1) + 1
-        level = min(height, 6)
+        if height > _HIGH and record.status is Status.PASS:
+            continue  # it would lie on another
+        level = min(height, _HIGH)
         y = round(middle + (level + 1) // 2 * _DOT * 0.8 * (1 if level % 2 else -1), 1)
         if record.status is Status.PASS:
             dots[f"M{x:g} {y:g}h0"] = None

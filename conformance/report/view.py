@@ -12,6 +12,7 @@ from conformance.report import svg
 from conformance.report.anchors import anchors
 from conformance.report.checkpoints import checkpoint_views
 from conformance.report.power import power_view
+from conformance.report.rows import Listing
 from conformance.report.sentences import heading, mark, start
 from conformance.report.standing import (
     DTYPES,
@@ -47,6 +48,7 @@ class Detail:
         lines: such lines, and facts.
         marks: failures per row of a strip that carry words.
         text: characters of one field.
+        scripts: whether histories of caches are written out as files.
         cases: whether worst case and command are given of what holds, too.
         reasons: whether reason, worst case and command are given, beyond the failures told in full.
     """
@@ -56,6 +58,7 @@ class Detail:
     lines: int
     marks: int
     text: int
+    scripts: bool
     cases: bool
     reasons: bool
 
@@ -85,6 +88,13 @@ def view(
     link = {(r, i): f"{address[r]}--{suffix[i]}" for r, i in table}
     told = most_telling(worst_first(records, Status.FAIL, Status.ERROR))
     explained = worst_first(records, Status.UNEXPECTED_PASS, Status.DEVIATION)
+    above = {(c.requirement, c.implementation) for c in told[: detail.blocks] + explained[: detail.blocks]}
+    listing = Listing(
+        link, run["variants"], above, rows=detail.rows, reasons=detail.reasons, cases=detail.cases
+    )
+    entries = {
+        r: listing.entries(table[r, i] for i in implementations if (r, i) in table) for r in requirements
+    }
     found = {
         "run": run,
         "note": note,
@@ -112,35 +122,16 @@ def view(
         "power": power_view(power, detail.lines, detail.text) if power else None,
         "environment": _environment(run, detail),
         "detail": detail,
-        "shortened": not detail.cases or any(len(cell.records) > detail.rows for cell in table.values()),
+        "entries": entries,
+        "shortened": not detail.cases or any(e.left for every in entries.values() for e in every),
     }
     return found | {"sections": _sections(found)}
-
-
-def why(cell: Cell) -> list[str]:
-    """The reasons of a cell's records that did not pass, each once, with how many it speaks for."""
-    spoken: dict[str, int] = {}
-    for record in cell.records:
-        if record.status is not Status.PASS and record.reason:
-            spoken[record.reason] = spoken.get(record.reason, 0) + 1
-    return [
-        reason if number_of == len(cell.records) else f"{reason} ({count(number_of, 'record')})"
-        for reason, number_of in list(spoken.items())[:5]
-    ]
 
 
 def others(cell: Cell) -> str:
     """The variants and dtypes of a cell beyond its worst record; empty if there are none."""
     rest = [f"{record.variant} {record.dtype}" for record in cell.records[1:]]
     return listed(rest, 4)
-
-
-def left_out(cell: Cell, rows: int) -> str:
-    """What is said in place of the records that are not listed."""
-    rest = cell.records[rows:]
-    measured = [record for record in rest if record.headroom is not None]
-    above = f", none above {number(max(r.headroom or 0.0 for r in measured), line=True)}" if measured else ""
-    return f"{len(rest)} more{above}; they are in results.json"
 
 
 def _clip(record: Record, most: int) -> Record:
@@ -231,7 +222,5 @@ WORDS = {
     "headroom": headroom,
     "number": number,
     "percent": percent,
-    "why": why,
     "others": others,
-    "left_out": left_out,
 }
