@@ -106,7 +106,8 @@ def test_transformers_reads_our_config_json_as_we_meant_it(variant, tmp_path):
     transformers = pytest.importorskip("transformers")
     (tmp_path / CONFIG).write_text(json.dumps(config_to_hf(variant.config)))
     theirs = transformers.AutoConfig.from_pretrained(tmp_path)
-    assert type(theirs).__name__ == "LlamaConfig"
+    windowed = variant.config.sliding_window is not None
+    assert type(theirs).__name__ == ("MistralConfig" if windowed else "LlamaConfig")
     assert config_from_hf(theirs.to_dict()) == variant.config
 
 
@@ -148,6 +149,7 @@ def test_absent_fields_mean_what_transformers_takes_them_to_mean():
         ({"num_key_value_heads": 4}, "no multiple of num_key_value_heads 4"),
         ({"hidden_act": "relu"}, "hidden_act is 'relu'"),
         ({"sliding_window": 4096}, "sliding_window = 4096"),
+        ({"model_type": "mistral", "architectures": None, "mlp_bias": True}, "mlp_bias = True"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
         (
             {"rope_scaling": {"type": "yarn", "factor": 4.0}},

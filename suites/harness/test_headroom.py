@@ -5,6 +5,7 @@ import pytest
 from conformance.cli import main
 from conformance.headroom import closest, spread, used
 from conformance.records import Record, Status, write_results
+from conformance.report import sample
 
 
 def record(headroom, requirement="NORM-1", *, status=Status.PASS, implementation="reference", **fields):
@@ -71,7 +72,7 @@ def test_the_closest_one_is_named_with_its_case():
 
 def test_the_command_prints_a_table_and_the_closest_case_of_the_implementations_asked_for(tmp_path, capsys):
     records = [record(0.25), record(0.5, implementation="litgpt"), record(0.75, implementation="user")]
-    write_results(tmp_path, {}, records, [])
+    write_results(tmp_path, sample.results()[0], records, [])
     assert main(["headroom", "--from", str(tmp_path), "--impl", "reference", "--impl", "litgpt"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "| requirement | dtype | records | p50 | p99 | max |",

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from conformance.cli import is_suite
+from conformance.deviations import draft, read_deviations
 from conformance.options import FILTERS, given, writable
 from conformance.records import Record, Status, read_results
 from conformance.session import matmul_precision
@@ -156,6 +157,13 @@ def test_importing_the_plugin_imports_no_torch():
         (["--case", "ModelCase(variant='llama-4')"], ["unknown variant llama-4", "llama-2-7b"]),
         (["--case", "TableCase(variant='llama-4')"], ["unknown variant llama-4", "llama-2-7b"]),
         (["--case", "ModelCase(shape='wide')"], ["has no shape 'wide', only real, gqa"]),
+        (["--case", "ModelCase(variant=3)"], ["variant is 3, a text is needed"]),
+        (["--case", "NormCase(eps=-1)"], ["eps is -1, a number above 0 is needed"]),
+        (
+            ["--case", "HistoryCase(events=(('step', 0),))"],
+            ["event 0, ('step', 0): expected (\"step\", cache, n)"],
+        ),
+        (["--case", "HistoryCase(events=[])"], ["events is [], a tuple is needed"]),
         (["--checkpoint", "smolm2"], ["smolm2", "smollm2"]),
         (["--deviations", "no/such.toml"], ["cannot read the deviations file no/such.toml"]),
     ],
@@ -485,8 +493,27 @@ def test_an_entry_that_fits_nothing_is_red(run, mine):
         ('[[deviation]]\nrequirement = "NORM-1"\n', "deviation 1: fields ['requirement'], expected exactly"),
         (entry("NORM-1", "reference") + 'who = "me"\n', "expected exactly"),
         (entry("NORM-1", "reference", torch="two"), "two"),
+        (entry("NORM-99", "reference"), "unknown requirement 'NORM-99'; there are NORM-1"),
+        (entry("NORM-1", "refrence"), "deviation 1: unknown implementation 'refrence'; there are reference"),
+        (entry("NORM-1", "fault:norm.sideways"), "unknown fault 'norm.sideways'"),
+        (entry("NORM-1", "huggingface"), "'huggingface' is several; an entry each for huggingface-eager"),
+        (
+            entry("NORM-1", "reference").replace("[[deviation]]", "[[deviations]]"),
+            "holds 'deviations', expected",
+        ),
+        (
+            entry("NORM-1", "reference").replace("[[deviation]]", "[deviation]"),
+            "expected entries [[deviation]]",
+        ),
+        ("deviation = [3]", "deviation 1: 3, expected exactly"),
+        (entry("NORM-1", "reference").replace('"*"', "3"), "it.variant is 3, expected a text"),
+        (entry("NORM-1", "reference").replace('">=2"', "2"), "it.versions.torch is 2, expected a text"),
+        (
+            entry("NORM-1", "reference").replace('{ torch = ">=2" }', '"2"'),
+            "it.versions is '2', expected an object",
+        ),
     ],
-    ids=["no TOML", "fields missing", "field unknown", "no specifier"],
+    ids=lambda value: value.strip()[:24],
 )
 def test_a_malformed_deviations_file_exits_4_and_is_named(run, mine, text, words):
     listed = mine(text, "known.toml")
@@ -496,6 +523,21 @@ def test_a_malformed_deviations_file_exits_4_and_is_named(run, mine, text, words
     assert words in done.text
 
 
+def test_a_deviations_file_that_is_no_text_exits_4_and_is_named(run, tmp_path):
+    (tmp_path / "known.toml").write_bytes(b"\xff\xfe[[deviation]]")
+    done = run("--impl", "reference", *NORM, "--deviations", tmp_path / "known.toml")
+    assert done.code == 4
+    assert f"{tmp_path / 'known.toml'} is no TOML, which is UTF-8" in done.text
+
+
+def test_names_with_quotes_and_backslashes_are_drafted_so_that_they_are_read_back(tmp_path):
+    name = 'C:\\mine "1"\x7f.py'
+    bad = Record(requirement="NORM-1", implementation=name, variant="*", dtype="*", status=Status.FAIL)
+    path = tmp_path / "draft.toml"
+    path.write_text(draft([bad], {"torch": "2.13.0"}), encoding="utf-8")
+    assert read_deviations(path)[-1].implementation == name
+
+
 def test_a_drafted_deviations_file_is_read_back_and_explains_the_run(run, tmp_path):
     draft = tmp_path / "draft.toml"
     few = ("--impl", "fault:norm.1-percent", "--impl", "reference", *NORM)
@@ -503,6 +545,79 @@ def test_a_drafted_deviations_file_is_read_back_and_explains_the_run(run, tmp_pa
     assert first.code == 1
     assert draft.read_text(encoding="utf-8").count("[[deviation]]") == 1
     assert run(*few, "--deviations", draft).code == 0
+
+
+# Names and messages that are no Unicode.
+
+LONE = """
+    def build(config, weights):
+        raise ValueError("caf\\udce9 \\ud800")
+"""
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "1", "--dist", "loadgroup"]], ids=["alone", "worker"])
+def test_lone_surrogates_in_a_message_spoil_neither_results_nor_page(run, mine, workers):
+    done = run("--impl", mine(LONE), *FEW, "--requirement", "LOGITS-1", "--variant", "llama-2-7b", *workers)
+    assert done.code == 1
+    (record,) = done.records.values()
+    assert record.reason.startswith("ValueError: caf\\udce9 \\ud800 (at mine.py:3)")
+    assert record.reason in done.text
+    assert "ValueError: caf\\udce9 \\ud800" in done.page
+    assert "INTERNALERROR" not in done.text
+
+
+def test_a_file_whose_name_is_no_unicode_is_judged(run, mine):
+    path = mine("from reference_impl.norm import rms_norm\n", name="caf\udce9.py")
+    done = run("--impl", path, "--impl", "reference", *NORM)
+    assert done.code == 0, done.text
+    assert [r.status for r in done.of("caf\\udce9.py")] == [Status.PASS]
+    assert done.facts["implementations"][0].endswith("caf\\udce9.py")
+    assert "caf\\udce9.py" in done.page
+
+
+def test_a_file_that_cannot_be_imported_with_a_message_that_is_no_unicode_is_an_error_on_record(run, mine):
+    done = run("--impl", mine("raise SystemError('caf\\udce9')\n"), *NORM)
+    (record,) = done.records.values()
+    assert record.status is Status.ERROR
+    assert record.reason.endswith("when it was imported: caf\\udce9 (at mine.py:1)")
+    assert done.code == 1
+
+
+# Histories of caches.
+
+CACHE = (*FEW, "--variant", "llama-2-7b", "--requirement", "CACHE-10", "-k", "rolled_back")
+
+
+def test_a_history_that_fails_is_a_file_that_shows_the_failure(run, tmp_path):
+    done = run("--impl", "fault:cache.crop-one-kept", *CACHE)
+    (record,) = done.records.values()
+    assert record.status is Status.FAIL
+    assert record.script in done.text
+    (tmp_path / "history.py").write_text(record.script, encoding="utf-8")
+    shown = subprocess.run(
+        [sys.executable, tmp_path / "history.py"], cwd=CLONE, env={**os.environ, "PYTHONPATH": str(CLONE)},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    off = [float(line.split(" off by ")[1].split()[0]) for line in shown.splitlines()]
+    assert max(off) > 0.01
+    assert min(off) < 1e-5
+    assert '<pre class="script" tabindex="0">&#34;&#34;&#34;HistoryCase' in done.page
+
+
+def test_a_history_of_a_twin_names_its_own_variant_in_its_file(run):
+    ahead = ("--variant", "llama-2-70b", *CACHE[:2], *CACHE[-4:])
+    done = run("--impl", "fault:cache.crop-one-kept", "--dtype", "float32", *ahead)
+    assert {r.variant for r in done.records.values()} == {"llama-2-70b"}
+    assert all(r.script.startswith(f'"""{r.case} on fault:cache') for r in done.records.values())
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--impl", "reference", *CACHE), ("--impl", "fault:norm.1-percent", *NORM)]
+)
+def test_what_holds_and_what_is_no_history_has_no_file(run, arguments):
+    done = run(*arguments)
+    assert done.records
+    assert all(r.script == "" for r in done.records.values())
 
 
 # Processes.

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.resources
 import itertools
 import math
+import random
 import re
 import subprocess
 import sys
@@ -15,11 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from conformance.cases import Case, HistoryCase, ModelCase
 from conformance.records import Record, Status, read_results, write_results
 from conformance.report import sample
 from conformance.report.anchors import anchors
 from conformance.report.page import PAGE_BYTES, render, write_page
-from conformance.report.standing import Standing, cells, worst_first
+from conformance.report.standing import WHOLE, Standing, cells, worst_first
 from conformance.report.summary import annotations, failures, sentence, step_summary, verdicts
 from conformance.report.words import SYMBOLS, number, percent, status_word
 
@@ -305,7 +307,7 @@ def test_failures_come_before_deviations_and_stale_ones_first_among_these():
 @pytest.mark.parametrize("status", Status)
 def test_every_cell_of_the_matrix_has_a_symbol_a_word_and_its_headroom(status):
     text = page_of([record(status)])
-    cell = re.search(r'<td class="[\w-]+"><a href="#norm-1--mine">(<span.*?)</a>', text)[1]
+    cell = re.search(r'<td class="s [\w-]+"><a href="#norm-1--mine">(<span.*?)</a>', text)[1]
     assert Page(cell).words.startswith(f"{SYMBOLS[status]} {status_word(status)}")
     measured = status not in (Status.ERROR, Status.SKIPPED, Status.UNSUPPORTED)
     assert bool(re.search(r"<b>(50\.0|0\.50)</b>", cell)) is measured
@@ -361,6 +363,8 @@ def _hostile(value):
 
 def test_no_template_switches_escaping_off():
     for template in TEMPLATES.iterdir():
+        bare = re.sub(r"{[{%].*?[%}]}", "", template.read_text(encoding="utf-8"))
+        assert "='" not in bare  # apostrophes stand unescaped on the page
         assert not re.search(r"\|\s*safe\b|autoescape|Markup", template.read_text(encoding="utf-8"))
 
 
@@ -383,14 +387,175 @@ def test_a_page_of_2500_records_lists_each_under_1_mb_and_in_about_a_second():
         60, 6, 7, case="seed=123456 regime=loud batch=3 tokens=65", coordinate=(1, 2, 3), examples=20
     )
     assert len(records) > 2500 * 3
-    records = records[: 60 * 42]
+    records = [
+        dataclasses.replace(r, error=n * 1e-9, headroom=n * 1e-4) for n, r in enumerate(records[: 60 * 42])
+    ]
     run = run_of(records)
     start = time.process_time()
     text = render(run, records, [])
     assert time.process_time() - start < 2
     assert len(text.encode()) < PAGE_BYTES
-    assert text.count("<tr><th scope=row>llama-") == len(records)
+    rows, others = text.count("<tr><th>llama-"), re.findall(r"Others that pass[^<]*", text)
+    assert rows == 4 * 120
+    assert rows + sum(other.count("llama-") for other in others) == len(records)
     assert "in less detail" not in text
+
+
+VARIANTS = [f"llama-{n}" for n in range(15)]
+
+
+def a_run_of_the_size_of_all(broken):
+    """85 requirements on 8 implementations; a third on 15 variants of which ten differ, others on two."""
+    draw = random.Random(5)  # noqa: S311 - a picture, not a secret
+    records = []
+    for r, i in itertools.product(range(1, 86), range(8)):
+        place = {"requirement": f"{'ABCDEFGHI'[r // 10]}-{r}", "implementation": f"library-{i}"}
+        names = VARIANTS if r % 3 == 0 else VARIANTS[:2]
+        wheres = [("float32", n) for n in range(len(names))]
+        wheres += [(dtype, n) for dtype in ("bfloat16", "float16") for n in range(2)]
+        numbers = {(dtype, n % 10): draw.uniform(0.01, 0.6) for dtype, n in wheres}
+        for dtype, n in wheres:
+            size = numbers[dtype, n % 10] if r % 4 else 0.0
+            fields = {
+                "error": size * 2.3e-6,
+                "budget": 2.3e-6,
+                "headroom": size,
+                "coordinate": (n % 10, 17, 40),
+            }
+            fields |= {"case": f"ModelCase(dtype='{dtype}', variant='{names[n]}', tokens=17)", "examples": 6}
+            status = Status.PASS
+            if (r + i) % 4 == 0:
+                status, fields = Status.UNSUPPORTED, {"reason": f"library-{i} offers no part of {r}"}
+            elif (r, i) in broken:
+                status, fields["headroom"] = Status.FAIL, 1e4
+                fields |= {"reason": "event 3", "repro": "pytest " + "x" * 400, "script": "a = 1\n" * 700}
+            records.append(record(status, **place, variant=names[n], dtype=dtype, **fields))
+    return records
+
+
+def power_of_the_size_of_all():
+    (kind, *_) = sample.power()["faults"]
+    names = [f"{'abcdefghijkl'[n % 12]}.wrong-in-some-way-{n}" for n in range(310)]
+    cells = {"A-1": "killed", "B-12": "survived"}
+    case = "HistoryCase(dtype='float32', variant='llama-2-7b', events=(('new', 0, 2, 8, 0), ('step', 0, 5)))"
+    faults = [{**kind, "fault": name, "component": name[0], "cells": cells, "case": case} for name in names]
+    return {
+        **sample.power(),
+        "faults": faults,
+        "requirements": [f"{'ABCDEFGHI'[r // 10]}-{r}" for r in range(1, 86)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("broken", "most"), [(set(), 700_000), ({(r, 3) for r in range(40, 48)}, 750_000)], ids=["holds", "fails"]
+)
+def test_a_run_of_everything_with_its_power_is_told_whole_in_700_kb(broken, most):
+    records = a_run_of_the_size_of_all(broken)
+    run = run_of(records, variants=VARIANTS)
+    page = Page(text := render(run, records, [], power=power_of_the_size_of_all()))
+    assert len(records) == 6992
+    assert len(text.encode()) < most
+    assert "in less detail" not in page.words
+    assert "in results.json" not in text.partition("<footer>")[0]
+    assert re.search(r'<table class="faults">.*?</table>', text, re.DOTALL)[0].count("<tr><th>") == 310
+    assert {
+        f"{'ABCDEFGHI'[r // 10].lower()}-{r}--library-{i}" for r in range(1, 86) for i in range(8)
+    } <= set(page.ids)
+
+
+def listed_rows(text):
+    """The cells of the rows under "Every record"."""
+    section = text.partition('<section id="records">')[2].partition("</section>")[0]
+    section = re.sub(r"<thead>.*?</thead>", "", section)
+    rows = re.findall(r"<tr><th>(.*?)(?=<tr>|</tbody>)", section, re.DOTALL)
+    return [tuple(re.sub(r"<[^>]*>", "", cell).strip() for cell in row.split("<td")) for row in rows]
+
+
+def of_variants(names, dtypes=("float32",), **fields):
+    return [record(variant=v, dtype=d, **fields) for v in names for d in dtypes]
+
+
+def test_records_alike_but_for_variant_and_dtype_share_a_row_that_names_them_all():
+    some = of_variants(["b", "a"], ("float32", "bfloat16")) + of_variants(["c"], headroom=0.25)
+    rows = [(row[0], row[1].lstrip(">")) for row in listed_rows(page_of(some))]
+    assert rows == [("a, b", "float32 and bfloat16"), ("c", "float32")]
+
+
+@pytest.mark.parametrize(
+    "other", [{"error": 2e-6}, {"budget": 3e-6}, {"coordinate": (1,)}, {"examples": 9}, {"measure": "gain"}]
+)
+def test_records_that_differ_in_anything_shown_have_a_row_each(other):
+    text = page_of(of_variants(["a"]) + of_variants(["b"], **other))
+    assert sorted(row[0] for row in listed_rows(text)) == ["a", "b"]
+
+
+def test_a_row_of_every_variant_but_few_says_so():
+    names = [f"v{n}" for n in range(8)]
+    text = page_of(of_variants(names[:7]) + of_variants(names[7:], headroom=0.25), variants=names)
+    assert [row[0] for row in listed_rows(text)] == ["all but v7", "v7"]
+    assert [row[0] for row in listed_rows(page_of(of_variants(names), variants=names))] == ["all 8"]
+
+
+def test_passes_beyond_the_first_few_are_told_by_their_headroom():
+    some = [record(variant=f"v{n}", headroom=0.5 - n / 100, error=n * 1e-9) for n in range(7)]
+    some += [record(Status.FAIL, variant="v7", headroom=0.01)]
+    text = page_of(some)
+    assert [row[0] for row in listed_rows(text)] == ["v7", "v0", "v1", "v2"]
+    assert "Others that pass, with their headroom: float32: v3 0.47, v4 0.46, v5 0.45, v6 0.44." in text
+
+
+def test_implementations_alike_in_every_record_share_their_rows_and_keep_their_addresses():
+    text = page_of(
+        of_variants(["a"])
+        + of_variants(["a"], implementation="b")
+        + of_variants(["a"], implementation="c", error=3e-7)
+    )
+    assert len(listed_rows(text)) == 2
+    assert {"norm-1--mine", "norm-1--b", "norm-1--c"} <= set(Page(text).ids)
+
+
+def test_a_long_reason_is_written_once_and_then_referred_to():
+    reason = "it has neither a cache nor a mask, " * 4
+    some = [
+        record(Status.SKIPPED, requirement, name, reason=reason, variant=name)
+        for requirement in ("NORM-1", "NORM-2") for name in ("mine", "yours")
+    ]  # fmt: skip
+    text = page_of(some)
+    assert text.count(reason.strip()) == 1
+    assert text.count('<a href="#norm-1--mine">as for NORM-1 · mine</a>') == 3
+
+
+def test_the_reason_of_a_deviation_is_told_once_with_what_was_seen():
+    reason = "the library rounds its table"
+    some = [
+        record(Status.DEVIATION, variant=v, reason=f"{reason} [seen on {v}]", headroom=h)
+        for v, h in (("a", 9.0), ("b", 4.0))
+    ]
+    text = page_of(some)
+    assert text.count(reason) == 1
+    assert "seen on a" in text
+    assert "seen on b" in text
+
+
+def test_the_script_of_a_failure_is_shown_behind_a_summary_and_escaped():
+    bad = record(Status.FAIL, script="print('<b>')\n", case="HistoryCase()")
+    text = page_of([bad, record(Status.FAIL, "NORM-2")])
+    assert text.count("The history as a Python file") == 1
+    shown = re.search(
+        r'<details><summary>[^<]*</summary><pre class="script" tabindex="0">(.*?)</pre>', text, re.DOTALL
+    )
+    assert shown[1] == "print('&lt;b&gt;')\n"
+
+
+def test_the_script_of_a_failure_stands_under_it_from_the_margin_on():
+    (block,) = failures([record(Status.FAIL, script="import torch\n", case="HistoryCase()")])
+    assert block.endswith("the history as a Python file:\n\nimport torch\n")
+    assert "script" not in failures([record(Status.FAIL)])[0]
+
+
+def test_what_asks_a_whole_model_is_no_op_alone():
+    known = [kind.__name__ for kind in Case.kinds.values() if issubclass(kind, ModelCase | HistoryCase)]
+    assert {*known, "checkpoint"} == set(WHOLE)
 
 
 def test_a_huge_run_of_failures_still_fits_and_says_what_is_left_out():

@@ -51,7 +51,7 @@ SLIPS = {
         "torch.arange(past, past + tokens.shape[1], device=tokens.device)",
         "torch.arange(tokens.shape[1], device=tokens.device)",
         {"CACHE-1", "CACHE-2", "CACHE-3", "SCALE-9"},
-        {*OPS, "NORM-*", "MLP-*", "ROPE-*", "ATTN-*", "MASK-1", "BLOCK-1", "LOGITS-*", "WEIGHT-*", "MEM-1"},
+        {*OPS, "NORM-*", "MLP-*", "ROPE-9", "ATTN-*", "MASK-1", "BLOCK-1", "LOGITS-*", "WEIGHT-*", "MEM-1"},
     ),
     "tables unsqueezed twice": (
         "cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)",
@@ -68,6 +68,7 @@ SLIPS = {
 }
 # What the example leaves out, so that it stays an example.
 LEFT_OUT = {"ATTN-7", "MLP-3", "MLP-6", "ROPE-4", "ROPE-13", "SCALE-10", "SCALE-11", "WEIGHT-7"}
+LEFT_OUT |= {"CACHE-5", "CACHE-9", "CACHE-10", "MASK-3", "MASK-4", "MASK-5", "MASK-6", "MASK-9", "ROPE-11"}
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def named(records, patterns):
 @pytest.mark.usefixtures("one_thread")
 def test_all_that_the_tutorial_offers_holds_and_that_is_nearly_everything(checks):
     records = judged(checks, TUTORIAL)
-    assert {record.status for record in records} == {Status.PASS, Status.UNSUPPORTED}
+    assert {record.status for record in records} == {Status.PASS, Status.UNSUPPORTED, Status.SKIPPED}
     assert {r.requirement for r in records if r.status is Status.UNSUPPORTED} <= LEFT_OUT
     assert {r.dtype for r in records if r.status is Status.PASS} == {"float32", "bfloat16", "float16"}
 

@@ -192,7 +192,7 @@ def test_every_spelling_of_a_config_says_the_same(variant):
 
 def test_few_are_an_untied_and_a_tied_one_and_every_variant_stands_in_float32():
     selection = Selection(dtypes=("float32", "float16"))
-    assert selection.few() == [("llama-2-7b", "gqa"), ("llama-3.2-1b", "gqa")]
+    assert selection.few() == [("llama-2-7b", "gqa"), ("llama-3.2-3b", "gqa")]
     assert [(v, s) for dtype, v, s in selection.models() if dtype == "float16"] == selection.few()
     assert [(v, s) for dtype, v, s in selection.models() if dtype == "float32"] == selection.smalls()
 

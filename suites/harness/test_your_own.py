@@ -25,7 +25,10 @@ WORDS = " ".join(PAGE.read_text(encoding="utf-8").split())
 PROVES = {name: set(ID.findall(proves)) for _, name, _, proves in ROWS}
 # Parts that only make sense together, and those that the page describes in words.
 TOGETHER = {"step": ("new_cache", "step"), "cache_tensors": ("new_cache", "step", "cache_tensors")}
-IN_WORDS = {"logits", "held", "cast", "gradients", "watch"}
+TOGETHER |= {
+    name: ("new_cache", "step", name) for name in ("cache_kinds", "prefill", "reset", "crop", "reorder")
+}
+IN_WORDS = {"logits", "held", "cast", "gradients", "watch", "reloaded"}
 
 
 def parts_of_the_reference(names):
