@@ -68,7 +68,7 @@ def attention_core(q, k, v, mask, scale):
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
     scores = (q @ k.transpose(-2, -1)) * scale
-    scores = scores.masked_fill(~mask, float("-inf"))
+    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return torch.softmax(scores, dim=-1, dtype=torch.float32).to(v.dtype) @ v
 
 
@@ -121,6 +121,8 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     def __init__(self, config):
         super().__init__()
+        if config.sliding_window is not None:
+            raise Unsupported("this Llama knows no sliding window")
         if config.hidden_act != "silu":
             raise Unsupported(f"this Llama knows no hidden_act {config.hidden_act!r}")
         hidden, width, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
